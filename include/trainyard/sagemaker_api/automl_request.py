@@ -28,9 +28,10 @@ def render_automl_job(
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
 ) -> dict[str, Any]:
-    """Return the CreateAutoMLJobV2 request, already checked against the service's model.
+    """Return the CreateAutoMLJobV2 request, already checked against botocore's description of the API.
 
-    Raises SpecError with all violations of the service's model.
+    Raises a SpecError if the account of a bare role name is missing, or if the request violates that description; the
+    error then lists all violations.
 
     Args:
         spec: the job.

@@ -66,7 +66,7 @@ _KILLED_STEP = (
     "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
     "(the kernel kills a process that uses more than its host has)"
 )
-_VOLUME_STEP = "raise volume_size_gb (volume_size in a job's spec), or choose a larger type if it has NVMe disks"
+_VOLUME_STEP = "raise volume_size_gb (volume_size in a job's spec), or, if the type has NVMe disks, choose a larger one"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
@@ -119,7 +119,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r'Process killed by SIGKILL[\s\S]*Command "torchrun',
         InfrastructureError,
-        "torchrun itself was killed, though not for lack of memory: the kernel would have killed a rank instead",
+        "torchrun itself was killed, probably not for lack of memory: the kernel would have killed a rank instead",
         _RETRY_STEP,
     ),
     _row(

@@ -1,7 +1,6 @@
 """Error classes of failed jobs and rejected calls, from the service's messages.
 
-With `failure_table`, this is the only place that reads message text. A text without a matching row is a plain
-JobFailedError.
+`failure_table` has the texts of failed jobs. A text without a matching row gives a plain JobFailedError.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ def failure_error(
 
     Args:
         snapshot: the ended job.
-        log_lines: last lines of the hosts' logs, used if the job's failure reason names no cause: it is often only the
-            loss of a peer.
+        log_lines: last lines of the hosts' logs, used if the job's failure reason names no cause. The reason is often
+            only the loss of a peer.
         log_hint: location of the logs, for the next step.
         stopped_for: reason for which Trainyard stopped the job; None if Trainyard did not stop it.
 
@@ -120,10 +119,10 @@ def service_error(
     """Return the error of a rejected call, from the code and message of botocore's `ClientError`."""
     if code in _THROTTLES:
         return ThrottledError(
-            f"{operation} was throttled",
+            f"{operation} was throttled, or the service had an internal error",
             where=where,
             got=f"{code}: {message}",
-            next_step="call less often; the same call can succeed after a wait",
+            next_step="repeat the call after a wait; if it was throttled, call less often",
         )
     if code in _CAPACITY:
         return CapacityError(
@@ -202,7 +201,7 @@ def is_unknown_job(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the table row that matches the reason; if none does, or only an after-effect, the row of the logs."""
+    """Return the table row that matches the reason; if it names no cause, the row that matches the logs, if any."""
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None
@@ -237,7 +236,7 @@ def _is_bare_exit(text: str, row: FailureRow) -> bool:
 
 
 def _raised_line(lines: Sequence[str]) -> str | None:
-    """Return the last line that names an exception, or None. A line about a lost peer counts only without others."""
+    """Return the last line that names an exception, or None; prefer lines that are not about a lost peer."""
     raised = [each for each in lines if re.search(RAISED, each)]
     own = [each for each in raised if not _is_of_peers(each)]
     return next(reversed(own or raised), None)

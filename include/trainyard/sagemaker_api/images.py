@@ -134,7 +134,7 @@ def rule_evaluator_image(region: str) -> str:
             [
                 Finding(
                     where="debugger",
-                    what="is service, but SageMaker has no rule evaluator image in this region",
+                    what='is "service", but SageMaker has no rule evaluator image in this region',
                     got=region,
                     next_step='set debugger to "own"',
                 )

@@ -23,7 +23,7 @@ class JobApi:
         noun: the kind in the service's operation names, as in `Create<noun>`.
         method: the same in boto3's method names, as in `stop_<method>`.
         log_group: the log group, with one stream `<job>/<host>...` per host. For a tuning or AutoML job, the group of
-            its trials or candidates, whose names begin with the job's: `<job>-<number>-<digits>` for a trial.
+            its trials or candidates, whose names begin with the job's: `<job>-<number>-<hex digits>` for a trial.
         console_path: the console's path segment for such jobs.
         longest_name: longest name in characters.
         stream_mark: text after the job's name in the names of its streams.

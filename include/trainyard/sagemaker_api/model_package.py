@@ -60,10 +60,10 @@ class ModelVersion:
 
 
 def render_model_package(version: ModelVersion) -> dict[str, Any]:
-    """Return the CreateModelPackage request, checked against the service's model.
+    """Return the CreateModelPackage request, already checked against botocore's description of the API.
 
     Raises:
-        SpecError: the request violates the service's model; the error lists all faults.
+        SpecError: the request violates that description; the error lists all violations.
     """
     request: dict[str, Any] = {
         "ModelPackageGroupName": version.group,

@@ -1,7 +1,7 @@
 """CloudWatch alarms and the dashboard of a training, as requests.
 
 Names of metrics and the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the SageMaker developer
-guide. Later attempts of a task are other jobs. Their names are known in advance, so each alarm covers all attempts.
+guide. Later attempts of a task are other jobs. Their names are known in advance, so the alarms cover all attempts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _GPU_ALARM = _Watched(
 def render_alarms(
     training: MonitoredTraining, *, actions: Sequence[str], tags: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the PutMetricAlarm requests: idle, memory, disk, and idle GPUs if there are any.
+    """Yield the PutMetricAlarm requests: idle, memory, disk, and for a training with GPUs also idle GPUs.
 
     An alarm can have at most ten metrics, so a large training has several alarms of each kind. Missing data, as before
     and after the training, does not trigger an alarm.

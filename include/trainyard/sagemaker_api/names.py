@@ -9,7 +9,10 @@ import re
 MAX_JOB_NAME = 63
 _DIGEST_CHARACTERS = 10
 UNNAMED_MARKER = "trainyard/unnamed-airflow.json"
-"""Key of the object with the id of the only Airflow that may use a bucket without a deployment name (docs/adr/0079)."""
+"""Key of an object in a bucket. It has the id of the one Airflow without a deployment name that may use the bucket.
+
+See docs/adr/0079.
+"""
 
 
 def job_name(
@@ -22,15 +25,15 @@ def job_name(
     longest: int = MAX_JOB_NAME,
     deployment: str | None = None,
 ) -> str:
-    """Return the name of one logical job: stable, and valid in SageMaker (up to `longest` of `[a-zA-Z0-9-]`).
+    """Return the name of one logical job: stable, and valid in SageMaker (`[a-zA-Z0-9-]`, up to `longest` characters).
 
-    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all values. Two different jobs
-    therefore never share a name, and a retry, a restarted worker or a second submit finds the same job.
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all arguments except `longest`. Different
+    jobs therefore have different names, and a retry, a restarted worker or a second submit finds the same job.
 
-    `attempt` is the number of the job in its task, from 1; only a failed job is followed by another. It is not Airflow's try number: a retry that re-attaches keeps the
-    attempt. `longest` is 32 for a tuning job, because the names of its trials begin with its name. `deployment` names
-    the Airflow of the job, because scheduled runs of two deployments in one account have the same run id. None gives
-    the same names as releases without deployments.
+    `attempt` is the number of the job in its task, from 1; only a failed or stopped job is followed by another. It is
+    not Airflow's try number: a retry that re-attaches keeps the attempt. `longest` is 32 for a tuning job, because the names of its trials begin with its name. `deployment`
+    names the Airflow of the job, because scheduled runs of two deployments in one account have the same run id. None
+    gives the same names as releases without deployments.
     """
     owner = [] if deployment is None else [deployment]
     # The zero was part of the names of release 0.1.0, whose running jobs must be found again.

@@ -43,12 +43,13 @@ def render_processing_job(
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
 ) -> dict[str, Any]:
-    """Return the CreateProcessingJob request, already checked against the service's model.
+    """Return the CreateProcessingJob request, already checked against botocore's description of the API.
 
     With an entry_point, the code becomes the input `code` at /opt/ml/processing/input/code, and the
     container unpacks it and runs `command entry_point arguments`.
 
-    Raises SpecError with all violations of the service's model.
+    Raises a SpecError if the code, the image or the account of a bare role name is missing, or if the request violates
+    that description; the error then lists all violations.
 
     Args:
         spec: the job.

@@ -1,4 +1,4 @@
-"""Full check of a request against botocore's model.
+"""Full check of a request against botocore's description of SageMaker's API.
 
 botocore itself checks types, names, required members and minimums. The service also rejects wrong enums, patterns and
 maximums. This module checks all of them before anything is sent, and reports all faults at once.
@@ -21,7 +21,7 @@ _SECRET_MEMBERS = ("Environment",)
 
 
 def validate_request(operation: str, request: Mapping[str, Any]) -> None:
-    """Check a request against the service's model.
+    """Check a request against botocore's description of SageMaker's API.
 
     The check covers required members, unknown members (naming the nearest), types, enums, patterns, minimums and
     maximums. Messages never contain values of environment variables.
@@ -49,7 +49,7 @@ def accepted_items(
     Args:
         operation: such as `CreateModelPackage`.
         members: path of the list in the request.
-        model: the service's model; by default the installed botocore's.
+        model: botocore's description of SageMaker's API; by default that of the installed botocore.
     """
     shape: Any = _operation_input(model or _installed_model(), operation)
     for name in members:

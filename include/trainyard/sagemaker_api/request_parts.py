@@ -33,7 +33,7 @@ def no_image() -> SpecError:
 
 
 def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
-    """Return the merged tags (later ones win) in the wire's form, ordered by key."""
+    """Return the merged tags (later ones win) in the form of a request, ordered by key."""
     merged = {key: value for each in tags if each for key, value in each.items()}
     return [{"Key": key, "Value": merged[key]} for key in sorted(merged)]
 
@@ -94,9 +94,8 @@ def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
     """Return the environment variables with the training scripts' S3 prefixes for checkpoints and statistics.
 
-    The prefix of the statistics is not below that of the checkpoints: SageMaker restores everything below the latter
-    to every host.
-    Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
+    The prefix of the statistics is not below that of the checkpoints: SageMaker restores everything below the latter to
+    every host. Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
     """
     folder = folder_uri(checkpoint_s3_uri)
     return {CHECKPOINT_VARIABLE: folder, STATISTICS_VARIABLE: f"{folder[:-1]}-statistics/"}
@@ -163,10 +162,9 @@ def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
 
 
 def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
-    """Add environment variables to a Create request, or for a search to the jobs that it starts.
+    """Add environment variables to a Create request, or, for a search, to its job definitions.
 
-    Variables that are already set keep their values.
-    AutoML's requests have no environment.
+    Variables that are already set keep their values. An AutoML request has no environment and stays unchanged.
     """
     if "AutoMLJobName" in request:
         return

@@ -65,7 +65,7 @@ def remedy_of(tags: Iterable[Mapping[str, str]]) -> str | None:
 def service_stop(
     evaluations: Iterable[Mapping[str, Any]],
 ) -> tuple[RuleStop, str] | None:
-    """Return the rule of the service's own Debugger that stopped a job, and its details; None if none did.
+    """Return a stop of the job by a rule of the service's Debugger, with the rule's details; None if there was none.
 
     Args:
         evaluations: the job's `JobSnapshot.rule_evaluations`.

@@ -69,7 +69,7 @@ def members_of_service(request: Mapping[str, Any]) -> str:
 
 
 def _told(settings: Mapping[str, Any]) -> str:
-    """Return the names of the given settings. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
+    """Return the names of settings with values. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
     return ", ".join(
         name
         if isinstance(value, Mapping)

@@ -32,7 +32,7 @@ CANDIDATES = (
     *(f"ml.g5.{size}" for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
     *("ml.g6.xlarge", "ml.g6e.xlarge", "ml.g6e.2xlarge"),
 )
-"""Types that endpoints and batch transform both accept in botocore's model of 2026-11; older models lack the newest."""
+"""Types that endpoints and batch transform both accept in botocore of 2026-11; older releases lack the newest."""
 INSTANCE_TYPE_LISTS = ("SupportedRealtimeInferenceInstanceTypes", "SupportedTransformInstanceTypes")
 """Lists of an InferenceSpecification; both are optional in a versioned model package."""
 
@@ -81,7 +81,7 @@ def serving_of(
 
 
 def _holding(trained_on: str) -> tuple[str, ...]:
-    """Return the candidates with the processor and at least the memory of a type; none for an unknown type."""
+    """Return the candidates with at least the memory of a type, with GPUs if it has GPUs; none for an unknown type."""
     known = catalogue().types
     own = known.get(trained_on)
     if own is None:
@@ -96,7 +96,7 @@ def _holding(trained_on: str) -> tuple[str, ...]:
 
 
 def _accepted(names: tuple[str, ...], model: ServiceModel | None) -> tuple[str, ...]:
-    """Return the types that every list of instance types accepts, in their order."""
+    """Return the types that every list in `INSTANCE_TYPE_LISTS` accepts, in their order."""
     lists = [
         accepted_items("CreateModelPackage", "InferenceSpecification", each, model=model)
         for each in INSTANCE_TYPE_LISTS

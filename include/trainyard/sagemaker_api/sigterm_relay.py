@@ -4,8 +4,8 @@
 
 SageMaker sends SIGTERM to process 1, 120 s before a stop and, usually, before a spot interruption. The toolkit's own
 process 1 has no handler, so its script receives no signal (sagemaker-training 5.1.4, torchrun of torch 2.13). torchrun
-kills its ranks 30 s after a SIGTERM. This program signals the ranks only: they finish their step, save and exit. Then
-it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`).
+kills its ranks 30 s after a SIGTERM. This program therefore signals the ranks only: they finish their step, save and
+exit. Then it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`).
 
 It imports the standard library only, because its source text is passed on the command line.
 """
@@ -47,7 +47,7 @@ def stop(child: subprocess.Popen[bytes], program: str) -> None:
 
 
 def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]) -> None:
-    """End the toolkit after the signalled ranks: at once if other ranks started, otherwise after a grace period."""
+    """End the toolkit once the signalled ranks have ended: at once if new ranks start, otherwise up to 2 s later."""
     while told & {pid for pid, _ in running(program)}:
         time.sleep(POLL_S)
     until = time.monotonic() + OWN_END_S

@@ -127,7 +127,7 @@ class JobSnapshot:
     def last_wait(self) -> tuple[float, float | None] | None:
         """Start and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
 
-        None if work followed the last wait: `Downloading` or a later status.
+        None if there was no wait, or if work followed the last one: `Downloading` or a later status.
         """
         waits: list[Transition] = []
         for each in reversed(self.transitions):
@@ -153,7 +153,7 @@ class JobSnapshot:
         return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
 
     def billed_seconds_at(self, now: float) -> float:
-        """Return an upper bound of the billed seconds per instance at `now`, in the service's time.
+        """Return an upper bound of the billed seconds per instance at `now`, epoch seconds by the service's clock.
 
         These are the billed seconds if the service reports them, otherwise the time with instances over all starts. The
         bill for spot instances is lower. If the clock runs backwards, the result is not negative.

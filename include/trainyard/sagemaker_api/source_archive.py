@@ -40,11 +40,11 @@ class SourceArchive:
 def source_archive(
     source_dir: Path, *, entry_point: str | None = None, has_arguments: bool = False
 ) -> SourceArchive:
-    """Return the folder as tar.gz, without caches, version control and hidden files.
+    """Return the folder as tar.gz, without hidden files, caches, `node_modules` and `venv`.
 
-    Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends on
-    the content alone. If a script imports `trainyard_watch`, the archive contains that package, unless the folder has
-    its own.
+    Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends
+    only on names, contents and that bit. If a script imports `trainyard_watch`, that package is added, unless the
+    folder has its own.
 
     Args:
         source_dir: the folder.
@@ -52,8 +52,8 @@ def source_archive(
         has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:
-        SpecError: the folder does not exist, is empty or too large, has a link to a path outside of it, or lacks the
-            entry point.
+        SpecError: the folder does not exist, is empty or too large, has Airflow's configuration or a link to a path
+            outside of it, or lacks the entry point.
     """
     files = dict(_files(source_dir)) if source_dir.is_dir() else {}
     findings = list(_findings(source_dir, files, entry_point))

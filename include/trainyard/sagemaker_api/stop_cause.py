@@ -21,7 +21,7 @@ class StopCause(StrEnum):
     BUDGET = "budget"
     """The next trials would have exceeded the search's budget, or the job would have exceeded its cost cap."""
     IDLE = "idle accelerators"
-    """The training used no accelerator for `stop_if_idle_minutes`."""
+    """The training's accelerators were idle for `stop_if_idle_minutes`."""
     WINDOW = "training plan"
     """The window of the job's training plan was about to end."""
     TIME = "time"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainyard.specs.capacity_rung import CapacityRung
 
 TERMINATION_LEAD_S = 1800
-"""Seconds before the end of a window from which the service terminates the instances."""
+"""Seconds before the end of a window at which the service begins to terminate the instances."""
 LEAST_USE_S = 300
 """A job starts in a window only if at least this time is left before it must stop."""
 _FOR_TRAINING = "training-job"
@@ -74,7 +74,7 @@ class TrainingPlanState:
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
 
     def next_start(self, now: float, *, reserve_s: float) -> float | None:
-        """Return the time from which a job can run: `now` in a window with enough time left; None without a window."""
+        """Return when a job can start: `now`, or at the start of a window; None if no window has enough time left."""
         stops = self.stops(reserve_s=reserve_s)
         for (start, _), stop in zip(self.windows, stops, strict=True):
             if max(now, start) + LEAST_USE_S <= stop:
@@ -113,12 +113,12 @@ class TrainingPlanState:
         needed_s: float,
         has_other_rung: bool,
     ) -> Iterator[Finding]:
-        """Yield the findings on a run's use of the plan; an error if the run cannot use it as requested.
+        """Yield the findings on a run's use of the plan: errors, and warnings if the training can run nevertheless.
 
         Args:
             rung: the rung with the plan.
             now: the current time, epoch seconds.
-            place: the rung's place in the conf.
+            place: path of the rung's plan in the conf, such as `capacity_ladder[0].training_plan`.
             reserve_s: seconds that are reserved to stop a job.
             needed_s: expected seconds of the training.
             has_other_rung: whether the training can continue outside of the plan.

@@ -42,7 +42,7 @@ CODE_FOLDER = f"/opt/ml/input/data/{CODE_CHANNEL}"
 RELAY = Path(__file__).with_name("sigterm_relay.py")
 RUN_ARGUMENTS = "import sys; exec('\\n'.join(sys.argv[2:]))"
 LONGEST_ARGUMENT = 256
-"""Longest argument in characters (CreateTrainingJob's model; at most 100 arguments)."""
+"""Most characters of a container argument in CreateTrainingJob, which also allows at most 100 arguments."""
 
 
 def render_training_job(
@@ -57,7 +57,7 @@ def render_training_job(
     searched: Collection[str] = (),
     kms_key_id: str | None = None,
 ) -> dict[str, Any]:
-    """Return the CreateTrainingJob request, already checked against the service's model.
+    """Return the CreateTrainingJob request, already checked against botocore's description of the API.
 
     Args:
         spec: the job.
@@ -72,8 +72,8 @@ def render_training_job(
         kms_key_id: key for the objects that Trainyard's scripts upload; None uses the bucket's default.
 
     Raises:
-        SpecError: the request violates the service's model, or a built-in algorithm lacks a required hyperparameter;
-            the error lists all faults.
+        SpecError: the code, the image or the account of a bare role name is missing, a built-in algorithm lacks a
+            required hyperparameter, or the request violates that description. The error lists all faults of that kind.
     """
     if missing := list(missing_hyperparameters(spec, searched=searched)):
         raise SpecError(missing, subject="TrainingJobSpec")
@@ -165,7 +165,7 @@ def _strategy(spec: TrainingJobSpec) -> dict[str, object]:
 
 
 def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
-    """Return TensorFlow's `model_dir`, the folder for checkpoints; a hyperparameter of that name takes precedence."""
+    """Return TensorFlow's `model_dir`, a folder for models and checkpoints; the user's `model_dir` takes precedence."""
     if spec.framework != "tensorflow":
         return {}
     is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN
@@ -189,7 +189,7 @@ def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, C
 
 
 def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the members on the instances' network and on spot capacity."""
+    """Return the members about the instances' network and about spot capacity."""
     return {
         "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
         "EnableNetworkIsolation": spec.enable_network_isolation or None,
@@ -357,7 +357,10 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 
 
 def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
-    """Return the environment variables with the scripts' S3 prefixes and KMS key; empty without access to S3."""
+    """Return the environment variables with the scripts' S3 prefixes and KMS key.
+
+    Empty for a job without an entry point, checkpoints or network access.
+    """
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}
     places = place_variables(spec.checkpoint_s3_uri)

@@ -1,6 +1,6 @@
 """CreateHyperParameterTuningJob request of a TuningJobSpec.
 
-A trial's definition is derived from its CreateTrainingJob request, so a launcher's flags become static
+The trials' job definition is derived from a CreateTrainingJob request, so a launcher's flags become static
 hyperparameters. Some members of a training request are not allowed in a definition, such as the container's entry
 point. Trials run the image's entry point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
 """
@@ -45,7 +45,7 @@ def render_tuning_job(
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
 ) -> dict[str, Any]:
-    """Return the CreateHyperParameterTuningJob request, already checked against the service's model.
+    """Return the CreateHyperParameterTuningJob request, already checked against botocore's description of the API.
 
     Args:
         spec: the job.
@@ -57,8 +57,8 @@ def render_tuning_job(
         account: account id that completes a bare role name to an ARN.
 
     Raises:
-        SpecError: the request violates the service's model, or an override sets a member that a definition does not
-            have; the error lists all faults.
+        SpecError: as for `render_training_job`, or an override sets a member that a definition does not have. The error
+            lists all faults of that kind.
     """
     trial = render_training_job(
         spec.training,

@@ -29,8 +29,8 @@ class SearchFacts:
         best_value: value of its objective.
         best_tuned: its tuned hyperparameters as wire text.
         static: the static hyperparameters of its definition, without those of the service and the toolkit.
-        counters: number of trials and objectives per state; it changes with each change of state.
-        has_criteria: whether the search may complete before all its trials.
+        counters: numbers of trials and of objectives by state. They change whenever a trial changes its state.
+        has_criteria: whether completion criteria may end the search before all its trials have run.
         max_jobs: largest number of trials; None if the search sets none.
     """
 
@@ -138,7 +138,7 @@ def with_early_stops(trials: Sequence[Trial], *, was_cut: bool) -> list[Trial]:
     Args:
         trials: all trials of the search.
         was_cut: whether the end of the search may have stopped trials. If so, a stopped trial is marked only if another
-            trial started after it.
+            trial started after its end.
     """
     last_start = max((each.started_at or 0.0 for each in trials), default=0.0)
 

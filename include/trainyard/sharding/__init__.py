@@ -3,16 +3,17 @@
 Users are the shard task of a DAG, the processing job that shards on several instances (`python -m trainyard.sharding`),
 and anyone with a folder of files. `index.py` describes the format that a training script reads.
 
-May import errors, units, catalog and specs, numpy, pyarrow and tokenizers. The last three are imported only when
-data is read, so importing this package is cheap. The package accesses S3 through the interface `Objects`
-(`objects.py`), not through an AWS client.
+May import errors, units, catalog and specs, and the libraries numpy, pyarrow, tokenizers and blake3. The libraries are
+imported only when they are needed, so importing this package is cheap. The package accesses S3 through the interface
+`Objects` (`objects.py`), not through an AWS client.
 
 Promises:
 
-- The same source and settings give byte-identical shards under the same address, and nothing is uploaded twice.
+- The same source and settings give byte-identical shards under the same address. With `checksums`, a repeated run
+  uploads only what is missing.
 - The index is written last, so its presence means that the data set is complete.
-- The split of a row depends on its content alone.
-- Memory does not grow with the data.
+- The split of a row depends only on its content and the fractions of the splits.
+- Memory does not grow with the data, except for the list of files and the index of a Megatron array.
 - Rows keep the source's order; the sampler shuffles them by index.
 """
 

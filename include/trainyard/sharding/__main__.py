@@ -90,7 +90,7 @@ def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
 
 
 def _folder_as_store(folder: Path) -> tuple[LocalObjects, str]:
-    """Return a local store, and the folder's URI in it: `s3://<folder name>`. Metadata are stored beside it."""
+    """Return a local store, and the folder's URI in it: `s3://<folder name>`. Digests are stored beside it."""
     folder = folder.resolve()
     return LocalObjects(folder.parent), f"s3://{folder.name}"
 

@@ -40,7 +40,7 @@ class AnswerSurvey:
         num_rows, num_duplicates, num_bad: counts of the rows that were read.
         read_bytes, all_bytes: bytes read, and size of all files; they differ if the prefix exceeds `max_read_bytes`.
         text_bytes: UTF-8 bytes of the rows' texts.
-        findings: the first bad rows.
+        findings: the first faults of bad rows, at most `MAX_FINDINGS`.
     """
 
     uri: str
@@ -63,7 +63,7 @@ class AnswerSurvey:
         """Read the `*.jsonl` below the prefix, up to `max_read_bytes`.
 
         Raises:
-            SpecError: there is no such file, or a row is longer than `MAX_ROW_BYTES`.
+            SpecError: there are no rows, or a row has `MAX_ROW_BYTES` or more.
         """
         for head in objects.list(self.uri):
             if not head.uri.endswith(SUFFIX):
@@ -92,7 +92,7 @@ class AnswerSurvey:
                     return
 
     def add(self, line: bytes, *, where: str) -> None:
-        """Check one row and add it to the counts. A finding names its file and number."""
+        """Check one row and add it to the counts. Findings name the row by its file and number."""
         self.num_rows += 1
         try:
             row = json.loads(line)

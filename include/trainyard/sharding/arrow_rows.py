@@ -158,7 +158,7 @@ class ArrowTable:
 
 
 def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
-    """Check that no data follows the stream, or the footer of the file, such as that of a second one.
+    """Check that no data follows the end of the stream or file, such as a second stream or file.
 
     Readers ignore a second stream. Of two joined files they return the first one's rows.
 
@@ -183,7 +183,7 @@ def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
                 where=file.name,
                 got=f"{source.size()} bytes, of which the first stream has {end}",
                 allowed="one stream, or one file",
-                next_step="store each stream and each file on its own, or write their batches to one file",
+                next_step="store each stream or file separately, or write all batches to one file",
             )
 
 

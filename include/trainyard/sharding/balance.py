@@ -1,4 +1,4 @@
-"""Second pass of sharding: divide a split's shards of the first pass into exactly N shards of equal weight."""
+"""Second pass of sharding: divide a split's shards of the first pass into exactly N shards of about equal weight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _REPLAY_ROWS = 65_536
 def balance(
     split: str, parts: Sequence[LocalShard], folder: Path, *, num_shards: int, finished: Finished
 ) -> None:
-    """Write the rows of the parts, in order, as `num_shards` shards of equal weight; no shard is empty.
+    """Write the rows of `parts`, the first pass's shards, in order, as `num_shards` shards of about equal weight.
+
+    No shard is empty.
 
     Raises:
         DataError: there are fewer rows than shards.

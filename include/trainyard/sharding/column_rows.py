@@ -94,7 +94,9 @@ def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
 def token_column_rows(
     table: Table, column: str, bad_rows: BadRows, *, vocabulary: Vocabulary
 ) -> Iterator[TokenBatch]:
-    """Yield the lists of token ids in a column, one row each. Missing and empty lists are bad rows.
+    """Yield the lists of token ids in a column, one row each.
+
+    Missing and empty lists, and those with an id outside the vocabulary, are bad rows.
 
     Raises a `DataError` if the source cannot be read.
     """

@@ -153,7 +153,8 @@ def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | Non
 def _check_no_extensions(schema: pa.Schema, names: list[str]) -> None:
     """Check that no column has an extension type, such as UUID.
 
-    If no package has registered the type in this process, Arrow returns the type of its storage, and annotates it.
+    If no package has registered the type in this process, Arrow returns its storage type, and names the extension in
+    the field's metadata.
 
     Raises:
         DataError: one of the named columns has an extension type.

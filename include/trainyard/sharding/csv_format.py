@@ -70,7 +70,7 @@ class CsvFormat:
 
         Raises:
             DataError: the first line only names the delimiter, or the delimiter is unclear.
-            ValueError: the file has no such header.
+            ValueError: the header line is missing, or has text after a closing quote.
         """
         head = text.readline() + text.read(DELIMITER_BYTES) + text.readline()
         first = io.StringIO(head.removeprefix(_BYTE_ORDER_MARK), newline="")
@@ -131,7 +131,7 @@ class CsvFormat:
     def _parsed(
         self, left: Iterator[str], numbered: _NumberedLines, dialect: dict[str, Any]
     ) -> Records:
-        """Yield the rows of lines without comments.
+        """Yield the rows of lines from which comments are removed.
 
         Raises:
             ValueError: a quoted field is never closed, or a field is too long.
@@ -158,7 +158,7 @@ class CsvFormat:
             raise ValueError(f"line {line + 1}: {error}") from error
 
     def _with_marks(self, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-        r"""Yield lines with the escape character doubled in fields that are marks such as `\N`: `csv` removes one."""
+        r"""Yield lines with the escape character doubled in marks of missing values such as `\N`: `csv` removes one."""
         end, marks = re.escape(delimiter), "|".join(map(re.escape, self._escaped_marks))
         field = re.compile(rf"(?:^|(?<={end}))(?:{marks})(?={end}|[\r\n]*$)")
         for line in lines:
@@ -184,10 +184,10 @@ class NamedRecords(NamedTuple):
 
 
 class ColumnSelection:
-    """Selection of the columns in `usecols`. Rows are still checked in full width.
+    """Selection of the columns in `usecols`. Rows are still checked for all fields.
 
     Args:
-        options: arguments of `pandas.read_csv`. `names` is removed if it has only selected columns.
+        options: arguments of `pandas.read_csv`. `names` is removed if it names only the selected columns.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:

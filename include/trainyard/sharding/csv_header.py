@@ -1,4 +1,4 @@
-"""Headers of csv files: the delimiter, and refusals of first lines that do not name every field once."""
+"""Headers of csv files: the delimiter, and the checks that the first line names every field once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DELIMITER_BYTES = 65_536
 """Bytes below the first line from which the delimiter is derived."""
 NUM_SAMPLED = 50
-"""Rows below a header that are compared with it."""
+"""Rows at the start of a file that are compared with the header."""
 _DELIMITERS = ",;\t|"
 _EXCEL_DELIMITER = re.compile(r"sep=.", re.IGNORECASE)
 _NO_HEADER = 'set csv_options: {"header": null, "names": ["a", "b"]}'
@@ -46,7 +46,7 @@ def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: An
         dialect: arguments of `csv.reader`.
 
     Raises:
-        DataError: two delimiters split as many rows.
+        DataError: two delimiters split the same number of rows.
     """  # noqa: DOC501 - the named function returns a DataError
     if suffix_of(file.name) == ".tsv":
         return "\t"
@@ -94,7 +94,7 @@ def check_header(
             job_name="sharding",
             where=file.name,
             got=f"{width} fields",
-            allowed=f"{len(names)}: {', '.join(names)}",
+            allowed=f"{len(names)} fields: {', '.join(names)}",
             next_step="add the missing names to the header, or set a name for every field in csv_options: "
             '{"header": 0, "names": ["a", "b", "c"]}, with null in place of 0 if the file has no header; '
             "or remove delimiters at the ends of lines",
@@ -105,7 +105,7 @@ def check_repeated(file: SourceFile, names: list[str], delimiter: str) -> None:
     """Check that no two columns have the same name.
 
     Raises:
-        DataError: two columns have.
+        DataError: two columns have the same name.
     """
     twice = repeated_names(names)
     if not twice:
@@ -132,7 +132,7 @@ def check_delimiter_line(file: SourceFile, first: str) -> None:
     """Check that the first line is not `sep=;`, which Excel writes above the header.
 
     Raises:
-        DataError: it is.
+        DataError: the first line has this form.
     """
     if _EXCEL_DELIMITER.fullmatch(first):
         raise DataError(
@@ -225,7 +225,7 @@ def _check_is_header(file: SourceFile, names: list[str], rows: list[list[str]]) 
 def _is_row(names: list[str], columns: list[Sequence[str]]) -> bool:
     """Return whether names look like a row of data above these columns.
 
-    Whole numbers are names if they rise in equal steps, such as pixels and years.
+    Whole numbers can be names if they rise in equal steps, such as pixels and years.
     """
     numbers = [at for at, name in enumerate(names) if _is_number(name)]
     if not all(names[at].isdecimal() for at in numbers):

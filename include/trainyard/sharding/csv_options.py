@@ -52,7 +52,7 @@ def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
         near = near_matches(name, list(CSV_OPTIONS))
         yield Finding(
             where=f"csv_options.{name}",
-            what="is not supported, because sharding reads all rows as text and derives their types itself",
+            what="is not supported, because sharding reads all rows as text and derives the columns' types itself",
             allowed=", ".join(sorted(CSV_OPTIONS)),
             next_step=f"did you mean {near[0]}?" if near else "remove it",
         )
@@ -85,7 +85,7 @@ def _pattern_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
                 what=f"has several characters and is therefore a pattern, but {fault}",
                 got=sep,
                 allowed="one character, or a regular expression without groups",
-                next_step=f"for these characters set {json.dumps(re.escape(sep))}",
+                next_step=f"to split at exactly these characters, set {json.dumps(re.escape(sep))}",
             )
 
 
@@ -122,7 +122,7 @@ class _Rule(NamedTuple):
     """Values of one option.
 
     Attributes:
-        permits: returns whether a value is valid; None is null.
+        permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
         names: texts that may have been meant.
         next_step: correction of a wrong value.
@@ -210,7 +210,7 @@ _RULES = {
     "quotechar": _CHARACTER,
     "quoting": _Rule(
         lambda value: type(value) is int and value in range(4),
-        "0, 1, 2 or 3 (quotes are characters)",
+        "0, 1, 2 or 3 (quotes are plain characters)",
     ),
     "sep": _SEPARATOR,
     "skiprows": _Rule(_are_lines, "0 or more, or a list of numbers of lines"),

@@ -80,10 +80,10 @@ def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
 
 
 def whole_lines(lines: Iterable[str]) -> Iterator[str]:
-    r"""Yield lines in which `\r\r\n` is one line end, as Windows writes `\r\n` to a text file.
+    r"""Yield lines with `\r\r\n` as one line end: Windows writes it in place of `\r\n` to a file in text mode.
 
     Args:
-        lines: lines of which `\r` is an end, too, as `newline=""` reads them.
+        lines: lines as read with `newline=""`, so `\r` ends a line, too.
     """
     held = ""
     for line in lines:
@@ -163,7 +163,7 @@ class QuoteCheck:
         is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
             or the value is missing.
         quote: the character that encloses fields.
-        warns: whether to log the first undecided row.
+        warns: whether to log the first field of several lines that may contain rows.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class QuoteCheck:
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.
 
-        They did if each line has `num_columns` fields, and either each line has numbers in the numeric columns, or the
-        two quotes are whole fields.
+        This is assumed if each line has `num_columns` fields, and if either each line has numbers in the numeric
+        columns, or the two quotes are whole fields.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
         if any(len(row) != num_columns for row in rows):
@@ -225,7 +225,7 @@ class QuoteCheck:
 
 
 def has_doubtful_quotes(data: bytes, delimiter: bytes, num_columns: int) -> bool:
-    """Return whether whole rows of csv may have text after a closing quote, or a quoted field that contains rows."""
+    """Return whether whole csv rows may have text after a closing quote, or a quoted field that contains rows."""
     if b'"' not in data:
         return False
     import numpy as np

@@ -277,7 +277,7 @@ def _other_encoding(file: SourceFile, line: bytes, encoding: str) -> DataError:
         where=file.name,
         got=str(line[:60]),
         allowed="UTF-8, or the encoding in csv_options",
-        next_step=f'set csv_options to its encoding, for example {{"encoding": "{encoding}"}}, or convert the file',
+        next_step=f'set its encoding in csv_options, for example {{"encoding": "{encoding}"}}, or convert the file',
     )
 
 

@@ -36,9 +36,9 @@ Wrong = list[tuple[int, str]]
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
     """Return the type of a column from a sample of its strings, in which null is a missing value.
 
-    A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows. A column
-    with whole numbers that have leading zeros, such as zip codes, is a column of strings. So is a column of `true` and
-    `false` with any other value. A column without values has type null.
+    A column is numeric if at least nine in ten of its values are numbers; rows with other values are then bad rows. A
+    column with whole numbers that have leading zeros, such as zip codes, is a column of strings. So is a column of
+    `true` and `false` with any other value. A column without values has type null.
 
     Raises:
         DataError: the column has whole numbers beyond 64 bits.
@@ -132,7 +132,7 @@ def typed_rows(
     fractional: Collection[str],
     plain_numbers: Callable[[pa.Array], pa.Array] | None = None,
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return rows with the types of a schema, without those that have invalid strings, and the reasons by position.
+    """Return the valid rows with the types of a schema, and the fault of each other row by its position.
 
     Args:
         columns: the strings of each column.

@@ -1,15 +1,16 @@
 """The index of a sharded data set, as one JSON document for readers.
 
-A data set is stored below one prefix: `index/index.json` (written last: its presence means complete), `train/`,
-`validation/`, `test/` with `shard-00000.bin ...`, and `quarantine/`. A shard is a file of contiguous little-endian
-buffers, each 64-byte aligned.
+A data set is stored below one prefix: `train/`, `validation/` and `test/` with `shard-00000.bin ...`, `quarantine/`
+with samples of bad rows, and `index/index.json`. The index is written last, so its presence means that the data set is
+complete. A shard is a file of contiguous little-endian buffers, each 64-byte aligned.
 
 - Kind `tokens`: buffers `tokens` (uint16 or uint32) and `row_ends` (uint64, the exclusive end of each row in this
   shard, in tokens).
 - Kind `columns`: one buffer of fixed width per column. A missing float is NaN. A category is an int32 code into the
   schema's `categories`, -1 if missing. Times are float64 seconds, decimals with a fraction are float64.
-- Whole numbers stay whole. If some are missing in a column, the schema's `validity` names a uint8 buffer with 1 or 0
-  per row. A shard without the validity buffer has all values; a shard without the column's own buffer has none.
+- Whole numbers stay whole. If some are missing in a column, the schema's `validity` names a uint8 buffer with 1 for
+  present and 0 for missing values. A shard without the validity buffer has all values; a shard without the column's own
+  buffer has none.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ class ShardIndex:
     """Content of `index/index.json`. `from_json(to_json(index)) == index`.
 
     Attributes:
-        algorithms: hash algorithms of local sources (`source`), shards (`shards`) and rows (`rows`, for the split);
-            None if they were not hashed. Absent in version 1, which used SHA-256 for sources and shards.
+        algorithms: names of the algorithms that detect changed source files (`source`: a digest, `etag` or
+            `time of change`), verify shards (`shards`: None without checksums) and select the split of a row (`rows`).
+            Absent in version 1, which used SHA-256 for sources and shards.
     """
 
     kind: str

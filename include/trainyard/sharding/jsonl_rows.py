@@ -362,7 +362,7 @@ def _finite(text: str) -> float:
 
 
 class RepeatingObject(dict[str, Any]):
-    """JSON object with keys that occur twice, and the last value of each key."""
+    """JSON object in which a key occurs more than once. It has the last value of each key."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)

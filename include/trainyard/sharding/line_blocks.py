@@ -33,7 +33,7 @@ _PADDING_BYTES = 4
 
 
 class LineFault(NamedTuple):
-    """Fault of a line that is empty in its block, because it has no valid content."""
+    """Fault of a line without valid content. The block has an empty line in its place."""
 
     line: int
     reason: str
@@ -204,7 +204,7 @@ class _Streams(io.RawIOBase):
             stored = first or self._raw.read(_STORED_BYTES)
         if num_zeros % _PADDING_BYTES:
             raise OSError(
-                f"{num_zeros} zero bytes behind stream {self._number} are no multiple of {_PADDING_BYTES}"
+                f"{num_zeros} zero bytes behind stream {self._number} are not a multiple of {_PADDING_BYTES}"
             )
         if stored:
             self._stream = self._decompressor()
@@ -218,7 +218,7 @@ class _Streams(io.RawIOBase):
         try:
             return self._stream.decompress(stored, max_bytes)
         except (OSError, lzma.LZMAError) as error:
-            raise OSError(f"{place} is damaged, or these bytes are no stream: {error}") from error
+            raise OSError(f"{place} is damaged, or is not a compressed stream: {error}") from error
 
 
 def _last_line_end(data: bytes, delimiter: bytes | None) -> int:

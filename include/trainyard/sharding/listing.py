@@ -95,7 +95,7 @@ _OWN = re.compile(
 """Files of a data set that Trainyard wrote below a destination."""
 _LOST = "lost+found"
 """Folder of a file system's repair, which only root may list."""
-_WILDCARDS = "* and ? match within a name, ** any number of folders; for the characters write [*], [?] and [[]"
+_WILDCARDS = "* and ? match within a name, ** any number of folders; the characters themselves are [*], [?] and [[]"
 _STDLIB_LEFT_OUT = frozenset(
     {
         "site-packages",
@@ -135,13 +135,17 @@ _TABLE_KINDS = {
         "Iceberg", ".metadata.json", _DUCKDB.format("iceberg", _SPARK.format("iceberg"))
     ),
 }
-"""Kinds of tables by the folder of their log. That of Iceberg has a common name, and is beside the folder `data`."""
+"""Kinds of tables by the folder of their log.
+
+`metadata` is a common name, so a source counts as an Iceberg table only if it has files in a folder `data` beside it.
+"""
 
 
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
     """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
-    Files of other formats, linked folders and data sets of Trainyard are not read: a warning names them.
+    Files of other formats, data sets of Trainyard, and linked folders that only `**` would match are not read: a
+    warning names them. A folder as source is read as `**`.
 
     Raises:
         DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
@@ -265,7 +269,10 @@ def _is_file(path: Path) -> bool:
 
 
 def _stdlib_files() -> list[SourceFile]:
-    """Return the source files of the standard library, without symbolic links, some of which lead into /etc."""
+    """Return the standard library's source files, without tests, packages installed there, and symbolic links.
+
+    Some of the links lead into /etc.
+    """
     root = Path(sysconfig.get_path("stdlib"))
     paths = (
         path
@@ -469,7 +476,7 @@ def _of_mds_index(
 ) -> list[SourceFile]:
     """Return the MDS shards that the index of the data set names, or all shards of a source without an index.
 
-    The index is the topmost one: those of subfolders belong to the parts of a merged data set. A shard that is both
+    The index is the topmost one: those of subfolders belong to the parts of a merged data set. A shard that exists both
     compressed and decompressed is read once.
 
     Raises:
@@ -487,7 +494,7 @@ def _of_mds_index(
             job_name="sharding",
             where="source",
             got=", ".join(file.name for file in tops),
-            next_step=f"set source to one of them, such as {folder}/{usual}, or merge them: "
+            next_step=f"set source to one of them, such as {folder}/{usual}, or merge them with "
             "streaming.base.util.merge_index",
         )
     names = {file.name for file in files}
@@ -573,8 +580,8 @@ def _check_names(source: Source, files: list[SourceFile]) -> None:
     folders = (part for file in files for part in file.name.split("/")[:-1] if "=" in part)
     if columns := sorted({part.partition("=")[0] for part in folders}):
         log.warning(
-            "the columns %s are in folder names alone (%s) and are not read: write them into the files if the "
-            "training needs them",
+            "columns that are only in folder names are not read: %s (%s); write them into the files if the training "
+            "needs them",
             ", ".join(columns),
             next(file.name for file in files if "=" in file.name),
         )
@@ -600,7 +607,7 @@ def _is_packed(name: str, suffixes: frozenset[str]) -> bool:
 
 
 def _named(names: list[str]) -> tuple[int, str]:
-    """Return the number of names, and the first of them as text."""
+    """Return the number of names, and the first five as text."""
     more = ["..."] if len(names) > _NUM_NAMED else []
     return len(names), ", ".join([*names[:_NUM_NAMED], *more])
 
@@ -646,7 +653,9 @@ def _missing(source: Source) -> DataError:
         got=source.uri,
         allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}"
         + (f"; in a glob, {_WILDCARDS}" if glob_start(source.uri) != source.uri else ""),
-        next_step=f"did you mean {path.parent / near[0]}?" if near else "correct source",
+        next_step=f"did you mean {path.parent / near[0]}?"
+        if near
+        else "set source to existing files",
     )
 
 

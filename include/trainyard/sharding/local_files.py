@@ -101,8 +101,9 @@ class LocalFiles:
             where=where,
             what="is not below a folder that a run may read",
             got=uri,
-            allowed=f"{PYTHON_STDLIB}, s3://..., or below trainyard.{ROOTS_KEY} of the connection's extra ({roots})",
-            next_step="copy the data to S3, or add the folder to the connection's extra",
+            allowed=f"{PYTHON_STDLIB}, s3://..., or a path below a folder of trainyard.{ROOTS_KEY} in the connection's "
+            f"extra ({roots})",
+            next_step=f"copy the data to S3, or add its folder to {ROOTS_KEY}",
         )
 
 

@@ -1,6 +1,6 @@
-"""Reader of MDS shards, the format of mosaicml-streaming, which gives samples as JSON lines.
+"""Reader of MDS shards, the format of mosaicml-streaming. It yields their samples as JSON lines.
 
-Layout by `streaming/base/format/mds` of mosaicml-streaming 0.13, little-endian: number of samples n (uint32), n + 1
+Layout as in `streaming/base/format/mds` of mosaicml-streaming 0.13, little-endian: number of samples n (uint32), n + 1
 offsets (uint32), the columns as JSON, the samples. A sample has the size (uint32) of each value whose column has no
 fixed size, then the values.
 """
@@ -44,7 +44,7 @@ _NOT_FINITE = re.compile(rb"[+-]?(nan|inf)")
 
 
 class _Column(NamedTuple):
-    """Column of a shard. The size of its values in bytes is None if it varies; `decode` is None if it is not read."""
+    """Column of a shard: `size` is that of a value in bytes, None if it varies; `decode` is None for unread columns."""
 
     name: str
     size: int | None
@@ -62,7 +62,7 @@ def shard_blocks(
         settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read.
 
     Raises:
-        DataError: the shard cannot be read, or has a column of another type.
+        DataError: the shard cannot be read, or a column that is read has an unsupported type.
     """  # noqa: DOC501 - the named functions return a DataError
     try:
         with opened(file, objects) as (stream, raw):
@@ -125,8 +125,8 @@ def _columns(file: SourceFile, header: bytes, settings: ShardSettings) -> list[_
     """Return the columns that the header of a shard describes.
 
     Raises:
-        ValueError: it is not the header of a shard of version 2.
-        DataError: a column that is read has another type.
+        ValueError: this is not the header of an MDS shard of version 2.
+        DataError: a column that is read has an unsupported type.
     """
     content = json.loads(header)
     try:
@@ -174,7 +174,7 @@ def _decoder(file: SourceFile, name: str, encoding: str) -> Callable[[bytes], An
 
 
 def _scalar(data: bytes, *, dtype: np.dtype[Any]) -> int | float:
-    """Return a number. Raises a ValueError if it has another size than the type."""
+    """Return a number. Raises a ValueError if the data has another size than the type."""
     (value,) = np.frombuffer(data, dtype).tolist()
     return value  # type: ignore[no-any-return]
 
@@ -235,7 +235,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     """Return the next bytes of the stream.
 
     Raises:
-        EOFError: it has fewer.
+        EOFError: the stream has fewer.
     """
     data = stream.read(size)
     while len(data) < size:

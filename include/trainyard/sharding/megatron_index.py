@@ -1,6 +1,6 @@
 """Index of a Megatron data set: type of the ids and end of each document.
 
-Layout by Megatron-Core's `datasets/indexed_dataset.py` (2026-11), little-endian: magic, version 1, code of the type,
+Layout as in Megatron-Core's `datasets/indexed_dataset.py` (2026-11), little-endian: magic, version 1, code of the type,
 number of sequences, number of document bounds, int32 lengths, int64 byte offsets, int64 document bounds.
 """
 

@@ -51,7 +51,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
                     "a draft of a shard is missing",
                     job_name="sharding",
                     where=str(error),
-                    next_step="shard the data set again; a rule of the bucket, or a person, has deleted the object",
+                    next_step="shard the data set again; a lifecycle rule or a person has deleted the object",
                 ) from error
     delete_drafts(objects, plan.uri)
     return index
@@ -153,7 +153,7 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Drop a part's buffers of numeric columns without values, which the part stored as categories."""
+    """Drop a part's buffers of numeric columns that have no values in the part: it stored them as categories."""
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
     return {
@@ -174,7 +174,7 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
-    Numbers of different widths get the type that holds all of them. Each shard keeps its own type; see the index.
+    Numbers of different widths get the type that holds all of them. Each shard keeps its own type (see `BufferPlace`).
 
     Raises:
         DataError: the columns of the parts differ.
@@ -271,7 +271,7 @@ def _recoded(
             where=f"{plan.uri}/{shard.file}",
             got=f"SHA-256 {found}",
             allowed=f"SHA-256 {shard.sha256}",
-            next_step="delete the object, and run the part of the sharding that wrote it again",
+            next_step="delete the object, and run again the part of the sharding that wrote it",
         )
     _recode(path, shard, codes)
     sent = uploads.send(path, name, then_delete=True).result()

@@ -47,7 +47,7 @@ class Objects(Protocol):
         """Store an object's content also at `target`, without a download, with the digest as metadata.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: there is no object at `uri`.
         """
 
     def delete(self, uris: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class LocalObjects:
     root: Path
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file, and its digest in a second file outside the folder of objects."""
+        """Store the file, and its digest, if any, in a file below `.metadata` in the root."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class LocalObjects:
             arriving.replace(note)
 
     def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
-        """Store the file also at `target`. Raises FileNotFoundError if there is no such file."""
+        """Store the file also at `target`. Raises FileNotFoundError if there is no file at `uri`."""
         self.put_file(self._path(uri), target, sha256=sha256)
 
     def delete(self, uris: Sequence[str]) -> None:

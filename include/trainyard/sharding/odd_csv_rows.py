@@ -53,12 +53,12 @@ class _Chunk(NamedTuple):
 
 
 class OddCsvTable(TextSchema):
-    """Table of csv files with the user's options, the names of which are those of `pandas.read_csv`.
+    """Csv files that are read with the user's `csv_options`, which are named as in `pandas.read_csv`.
 
-    It is slower than `CsvTable` and as strict.
+    This table is slower than `CsvTable` and as strict.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: a file cannot be read, or has other columns than the first.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class OddCsvTable(TextSchema):
             )
 
     def _check_columns(self, file: SourceFile, columns: dict[str, int], header: list[str]) -> None:
-        """Check that the file has the columns of the first. Names of `csv_options` replace only the same header.
+        """Check that the file has the columns of the first; if `names` replaces the header, also the same header.
 
         Raises:
             DataError: it has other columns.
@@ -273,12 +273,12 @@ def _other_encoding(file: SourceFile, error: UnicodeError, encoding: str) -> Dat
         start = error.start  # within a block of the file
         got = f"{error.reason}: {error.object[start : start + _SHOWN_BYTES]!r}"
     return DataError(
-        "a csv file has bytes that are not of its encoding",
+        "a csv file has bytes that are not valid in its encoding",
         job_name="sharding",
         where=file.name,
         got=got,
         allowed=encoding,
-        next_step='set csv_options to its encoding, for example {"encoding": "cp1252"}, or replace such bytes: '
+        next_step='set another encoding in csv_options, for example {"encoding": "cp1252"}, or replace such bytes: '
         '{"encoding_errors": "replace"}',
     )
 

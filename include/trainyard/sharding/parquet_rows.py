@@ -39,7 +39,7 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024**2
 """Largest batch in stored bytes before compression. A single page of the file may be larger."""
 _LONG_STRING_BYTES = 4096
-"""A string column with this many stored bytes per row is not read as a dictionary: most values occur once."""
+"""A string column with this many stored bytes per row, or more, is not read as a dictionary: values rarely repeat."""
 _BUFFER_BYTES = 512 * 1024
 _MAX_NS = 2**63 - 1
 _SPARK = b"org.apache.spark.version"
@@ -262,7 +262,7 @@ def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
-    """Return the columns with nulls by the file's statistics. Without statistics, nulls are found during reading."""
+    """Return the columns that have nulls by the file's statistics. Without them, nulls are found while reading."""
     missing = set()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

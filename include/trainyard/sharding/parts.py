@@ -1,10 +1,10 @@
 """Parts of one data set that is sharded by several independent processes: plan, write each part, merge.
 
-Each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4 writes shards 1,
-5, 9, ...), stores its shards as drafts, and writes `parts/part-00001.json`. The merge reads these documents, publishes
-the drafts and writes the index. It adds up the statistics, and rewrites category codes of parts with another order of
-categories. Integers of csv and JSON lines are
-stored as floats if that loses no digits, because another part may find a fraction in the column.
+By default, each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4
+writes shards 1, 5, 9, ...), stores its shards as drafts, and writes `parts/part-00001.json`. The merge reads these
+documents, publishes the drafts and writes the index. It adds up the statistics, and rewrites category codes of parts
+with another order of categories. Integers of csv and JSON lines are stored as floats if that loses no digits, because
+another part may find a fraction in the column.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def write_part(
         files: files of this part; may be empty.
         objects: store of the shards.
         part: number of this part, from 0.
-        work_dir: folder for temporary files; None uses the system's.
+        work_dir: folder for temporary files; None uses the system's temporary folder.
     """
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
     with (

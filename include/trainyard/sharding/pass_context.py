@@ -29,7 +29,7 @@ class Written:
         splits: splits by name, with their shards.
         described: fields of the index that describe the content: kind, schema or tokenizer, baseline.
         tallies: JSON-safe sums, from which the merge calculates the statistics of all parts.
-        types: content type of each column, for the comparison of parts: a dtype, `category` or a type of times.
+        types: content type of each column, for the comparison of parts: a dtype, `bool`, `category`, or a kind of time.
     """
 
     splits: dict[str, Split]
@@ -67,13 +67,13 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Check that the sample has rows, and not too many bad ones. For a part do nothing: the merge checks it.
+        """Check that the pass found rows, and not too many bad ones. For a part do nothing: the merge checks all parts.
 
         Raises:
-            DataError: the source has no rows, or too many bad ones.
+            DataError: the source, or the sample of it, has no rows, or there are too many bad ones.
         """
         if self.is_part:
-            return  # the merge checks all parts together
+            return
         whole = self.reading.settings.sample_fraction == 1
         if num_good == 0 and not (whole and self.reading.bad_rows.count):
             raise DataError(
@@ -86,7 +86,7 @@ class PassContext:
         self.reading.bad_rows.check(self.reading.settings.num_read(num_good))
 
     def start_again(self) -> None:
-        """Discard local shards, drafts and bad rows before the pass restarts. The drafts are deleted at the end."""
+        """Discard local shards and bad rows before the pass restarts. Drafts are ignored, and deleted at the end."""
         self.uploads.forget_drafts()
         self.reading.bad_rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -43,7 +43,7 @@ class DatasetPlan:
         fingerprint: SHA-256 over the source's content and the settings.
         source: member `source` of the index.
         described: member `settings` of the index.
-        num_parts: number of processes; 1 writes the index directly, more need a merge.
+        num_parts: number of parts, each sharded by one process; 1 also for a data set without parts.
         older_uri: prefix of the same source and settings in layout version 1.
         algorithms: member `algorithms` of the index, about digests and hashes.
     """
@@ -96,10 +96,12 @@ def plan_dataset(
     destination: str,
     num_parts: int = 1,
 ) -> tuple[DatasetPlan, list[SourceFile]]:
-    """Return the plan and the files of a source. A local source is read once, for its fingerprint.
+    """Return the plan and the files of a source.
 
-    Raises a `SpecError` before reading if the number of shards does not divide evenly. Raises a `DataError` if the
-    source is missing, empty or of unknown format.
+    The fingerprint needs digests of local files: with `checksums`, files without a cached digest are read.
+
+    Raises a `SpecError` if the number of shards does not divide evenly, a run may not read a file, or the tokenizer
+    cannot be read. Raises a `DataError` if the source is missing, empty, unreadable or of unknown format.
     """
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)

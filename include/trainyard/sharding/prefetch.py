@@ -16,7 +16,7 @@ _POLL_S = 0.1
 
 
 class _Reader(Generic[T]):
-    """Thread that reads items into a queue. The last entry is its error, or None."""
+    """Thread that reads items into a queue. The last entry is an `_End` with the thread's error, if any."""
 
     def __init__(self, items: Iterable[T], depth: int) -> None:
         self._items = items

@@ -43,7 +43,7 @@ class Reading:
         return self.data_format in UNTABLED or self.settings.text_column is not None
 
     def table(self) -> Table:
-        """Return the files as a table. Only the beginning or the metadata of files is read, for the columns.
+        """Return the files as a table. To find the columns, only the beginning or the metadata of files is read.
 
         Raises:
             DataError: a file cannot be read.

@@ -59,7 +59,7 @@ def shard_dataset(
 ) -> ShardingResult:
     """Shard a source into a data set below `destination`, or return the data set if it is already complete.
 
-    Other runs may shard the same source at the same time: all return the same data set.
+    Other runs may shard the same source with the same settings at the same time: all return the same data set.
 
     Raises a `SpecError` if settings contradict each other or the source's columns. Raises a `DataError` if the source
     is missing, empty or unreadable, or has too many bad rows or too few rows.
@@ -70,7 +70,7 @@ def shard_dataset(
         objects: store of the shards, and of a source at `s3://`.
         destination: `s3://bucket/prefix`; the data set is stored at `datasets/<fingerprint>/` below it.
         work_dir: folder for temporary files, with room for the shards that are not uploaded yet; None uses the
-            system's.
+            system's temporary folder.
     """  # noqa: DOC501 - a file that another process deleted
     plan, files = plan_dataset(source, settings, objects, destination=destination)
     result = _reused(plan, objects)

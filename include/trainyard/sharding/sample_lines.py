@@ -1,6 +1,6 @@
-"""Samples of the formats of streaming loaders as JSON lines.
+"""Samples of WebDataset and MDS as JSON lines.
 
-Types, late columns, exact numbers and faults of their values are therefore those of JSON lines.
+The reader of JSON lines then derives the columns and their types, and checks the values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 SOURCE_BYTES_AT_ONCE = 16 * BLOCK_BYTES
-"""Bytes of a file in one block. Most of them may be values that are not read, such as images."""
+"""Approximate bytes of a file in one block. Most of them may be values that are not read, such as images."""
 
 
 class Sample:
@@ -84,7 +84,7 @@ def sample_lines(
     Args:
         samples: samples of one file.
         position: returns the number of stored bytes of the file that have been read.
-        max_bytes: limit of the decompressed file. The last sample is the one that begins within it. None reads all.
+        max_bytes: limit of the decompressed file: samples that begin within it are read. None reads all.
 
     Raises:
         ValueError: a sample is too large.

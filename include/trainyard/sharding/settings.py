@@ -34,7 +34,7 @@ class DataFormat(StrEnum):
 
 
 UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
-"""Formats without columns, which become tokens."""
+"""Formats without columns. Their data sets have the kind `tokens`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,8 @@ class ShardSettings:
             `instance_count` x `processes_per_instance` x `num_workers`.
         processes_per_instance: ranks per instance.
         num_workers: loader workers per rank; 0 counts as 1.
-        validation_fraction: share of the rows, selected by a hash of each row's content.
-        test_fraction: share of the rows, selected in the same way.
+        validation_fraction: share of the rows in the validation split, selected by a hash of each row's content.
+        test_fraction: share of the rows in the test split, selected in the same way.
         sample_fraction: share of the rows of each split that is written, for trial runs; selected by the same hash. 1
             writes every row.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
@@ -97,7 +97,7 @@ class ShardSettings:
         vocab_size: number of ids, for a source of token ids without a tokenizer file; 0 for any other source.
         eos_token_id: id that ends a document in such a source; None if there is none.
         target_shard_bytes: approximate shard size for `num_shards=0`.
-        text_row_bytes: smallest size of a row of a text file in bytes; a row ends at a line end.
+        text_row_bytes: smallest size in bytes of a row of a text file, except the last; a row ends at a line end.
         max_categories: the most distinct strings that a category column may have.
         checksums: whether digests of local source files and shards are calculated. Without them a source counts as
             unchanged if names, sizes and modification times are the same. A repeated run uploads every shard again, and
@@ -141,7 +141,7 @@ class ShardSettings:
 
 
 def settings_of_run(conf: RunConf) -> ShardSettings:
-    """Return the settings of a run's shards, whose number fits the readers of its training.
+    """Return the shard settings of a run, with the readers of its training.
 
     Raises:
         SpecError: the conf's settings contradict each other.
@@ -219,7 +219,9 @@ def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:
     end = settings.eos_token_id
     if end is not None and not 0 <= end < settings.vocab_size:
         allowed = (
-            f"0 to {settings.vocab_size - 1}" if settings.vocab_size else "none without vocab_size"
+            f"0 to {settings.vocab_size - 1}"
+            if settings.vocab_size
+            else "none unless vocab_size is set"
         )
         yield _out_of_range("eos_token_id", end, allowed)
     if settings.vocab_size and settings.tokenizer != BYTES_TOKENIZER:

@@ -1,8 +1,9 @@
 """Shards of all splits while they are written, uploaded and balanced.
 
-A large source is written directly into its final shards. Each is uploaded as a draft as soon as it is full, and its
-weight is planned from the rows read so far. A small source is written into pieces first. At the end, each split with
-uneven shards is divided again into equal ones. The shards of a part stay drafts: the merge publishes them.
+A large source is written directly into its final shards. Each is uploaded as a draft as soon as it is full. Its weight
+(number of tokens, or of rows of a table) is planned from the rows read so far. A small source is written into pieces
+first. At the end, each split with uneven shards is divided again into equal ones. The shards of a part stay drafts: the
+merge publishes them.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class ShardSet(Generic[Writer]):
         A part also leaves out splits without rows.
 
         Raises:
-            DataError: the train split has fewer rows than shards, or a held-out split has no rows.
+            DataError: the source has changed, or, for a whole data set, the train split has fewer rows than shards or
+                a held-out split has no rows.
         """  # noqa: DOC501 - the named function returns a DataError
         for writer in self._writers.values():
             writer.close()
@@ -237,8 +239,8 @@ class ShardSet(Generic[Writer]):
 class ExpectedWeight:
     """Planner of the weight (rows or tokens) of a split's next shard while the source is read.
 
-    The expected share of a split is a weighted mean: the configured fraction with the weight of a quarter of the
-    source, and the observed share with the weight of the source read so far.
+    The expected share of a split is a mean of two: the configured fraction, which counts as much as a quarter of the
+    source, and the observed share, which counts as much as the source read so far.
     """
 
     def __init__(self, rule: SplitRule) -> None:

@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1024**2
 _NUM_THREADS = 2
 _SETTLED_NS = 2 * 10**9
-"""Age in nanoseconds up to which a change is too recent to cache the digest: a further one may have the same times."""
+"""Age in nanoseconds up to which a change is too recent to cache the digest: another change may have the same times."""
 _MAX_KEPT = 100_000
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEXT NOT NULL)"
 
 
 def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
-    """Return the SHA-256 over every file's name, size and content.
+    """Return the SHA-256 over every file's name, size, limit of bytes to read, and content.
 
     The content of an object is represented by its ETag, that of a local file by its digest, or by its modification time
     without checksums.
@@ -56,7 +56,7 @@ def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
 
 
 def algorithm() -> str:
-    """Return the digest's algorithm: `blake3`, three times as fast, or `sha256` without the package blake3."""
+    """Return the digest's algorithm: `blake3` (three times as fast) if that package is installed, or `sha256`."""
     return "blake3" if importlib.util.find_spec("blake3") else "sha256"
 
 
@@ -107,9 +107,9 @@ def _stamp(file: SourceFile) -> str:
 
 
 def _is_settled(file: SourceFile) -> bool:
-    """Return whether the file's stamp (size, times, inode) can stand for its content.
+    """Return whether the file's stamp (size, times, inode) identifies its content.
 
-    It can if it has not changed since the listing, and if its times are more than 2 s ago.
+    It does if it has not changed since the listing, and if its times are more than 2 s ago.
     """
     if file.stamp is None:
         return False

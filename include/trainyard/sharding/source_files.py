@@ -55,7 +55,7 @@ class SourceFile:
         compression: `gzip`, `bz2`, `xz`, `zstd` or None.
         max_bytes: approximate number of bytes of the uncompressed content to read; None reads all.
         etag: ETag of an object; None for a local file.
-        stamp: stamp of a local file when it was listed; None for an object.
+        stamp: stamp of a local file when it was listed; None for an object, or a file that cannot be examined.
     """
 
     name: str
@@ -113,7 +113,7 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
                 job_name="sharding",
                 where=file.name,
                 got=str(found),
-                allowed=f"{file.stamp}, as it was listed",
+                allowed=f"{file.stamp}, as when it was listed",
                 next_step="start again when no process writes to the source",
             )
 

@@ -1,7 +1,7 @@
 """Globs of sources, with one meaning for local files and for objects in S3.
 
-`*`, `?` and `[...]` match within one part of a name, and `**` matches any number of folders, also none. A part that
-starts with a dot is only matched by a part that starts with a dot.
+`*`, `?` and `[...]` match within one part of a name, and `**` matches any number of folders, including none. A name's
+part that starts with a dot is matched only by a glob's part that starts with a dot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _are_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def local_matches(root: Path, pattern: str) -> tuple[set[Path], set[Path]]:
-    """Return the paths below a folder that match a glob or are hidden, and the folders that were listed for it.
+    """Return the paths below a folder that match a glob, including hidden ones, and the folders that were listed.
 
     Linked folders are listed if a part other than `**` matches them.
     """

@@ -15,8 +15,8 @@ _SMALL, _LARGE = 2.0**-600, 1e150
 class ColumnMoments:
     """Mean and standard deviation of one column's finite values, updated batch by batch.
 
-    Missing values (NaN) are ignored; infinities are ignored and counted. The squares of numbers beyond 1e150 overflow
-    float64. From the first such number on, the sums are calculated over the values times 2^-600.
+    Missing values (NaN) are ignored; infinities are ignored and counted. The squares of numbers beyond about 1e150 may
+    overflow float64. Once a column has such numbers, the sums are calculated over its values times 2^-600.
 
     Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
     """

@@ -1,4 +1,4 @@
-"""Encoder of record batches to numpy columns of fixed width and row hashes: the hot path of tables."""
+"""Encoder of record batches to numpy columns of fixed width, and to row hashes: the hot path of tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TableEncoder:
 
         Raises:
             ReplanNeededError: a column that was planned without missing values has one.
-            DataError: a column has too many categories, or a number that its type cannot represent.
+            DataError: a column has too many categories, or a number or time that its type cannot represent.
         """
         self._hasher.start(batch.num_rows)
         arrays: list[npt.NDArray[Any]] = []
@@ -289,7 +289,7 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
         allowed=f"at most {limit} (max_categories)",
         next_step=(
-            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; write "
-            "numbers without leading zeros, and times as numbers or as Parquet timestamps"
+            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; if it "
+            "has numbers, write them without leading zeros; if it has times, write numbers or Parquet timestamps"
         ),
     )

@@ -46,7 +46,7 @@ class ColumnPlan:
 
     Attributes:
         validity: name of the buffer (uint8) that has 1 for present and 0 for missing values; None without one. Only
-            integer columns with missing values have it. Missing floats are NaN, missing categories -1.
+            integer and boolean columns with missing values have it. Missing floats are NaN, missing categories -1.
     """
 
     name: str
@@ -161,7 +161,7 @@ def _check_names(names: list[str], settings: ShardSettings) -> None:
 
 
 def unknown_column(where: str, name: str, names: list[str]) -> Finding:
-    """Return the error for a setting with a column that the table does not have."""
+    """Return the finding for a setting with a column that the table does not have."""
     near = near_matches(name, names)
     return Finding(
         where=where,
@@ -233,7 +233,7 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return ColumnKind.NUMBER
     if str(arrow_type).startswith(("binary", "large_binary", "fixed_size_binary")):
-        remedy = "cast it to string if it holds text, decode(x) in DuckDB or .cast(pa.string()) in pyarrow"
+        remedy = "cast it to string if it holds text, with decode(x) in DuckDB or .cast(pa.string()) in pyarrow"
         raise unsupported_type(name, str(arrow_type), remedy=remedy)
     raise unsupported_type(name, str(arrow_type))
 

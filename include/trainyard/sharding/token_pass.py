@@ -135,11 +135,11 @@ def _split_ids(
 _NO_VOCABULARY = Finding(
     where="vocab_size",
     what="is required for a source of token ids",
-    got="0, and no tokenizer",
-    next_step="set vocab_size, and eos_token_id if documents end with it; or set the tokenizer that made the ids",
+    got="0, and no tokenizer file",
+    next_step="set vocab_size (and eos_token_id if documents end with an id), or the tokenizer that created the ids",
 )
 _NO_IDS = Finding(
     where="vocab_size",
     what="is allowed for a source of token ids only; this source has text",
-    next_step="set vocab_size to 0, and set a tokenizer",
+    next_step="set vocab_size to 0 and eos_token_id to null; the tokenizer defines both",
 )

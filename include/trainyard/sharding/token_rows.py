@@ -85,7 +85,7 @@ class TokenLayout:
     def ends(
         self, tokens: npt.NDArray[Any], first: int, eos_token_id: int | None
     ) -> npt.NDArray[np.int64]:
-        """Return the exclusive ends of the rows in `tokens`. A row starts at `tokens[0]`, token `first` of the file."""
+        """Return the exclusive ends of rows in `tokens`. `tokens[0]` starts a row; it is token `first` of the file."""
         if self.row_ends is not None:
             # An empty row at `first` ended with the row before it, unless there is none.
             low = int(np.searchsorted(self.row_ends, first, side="right")) if first else 0
@@ -102,10 +102,10 @@ class TokenLayout:
 def token_array_rows(
     files: list[SourceFile], objects: Objects, bad_rows: BadRows, *, vocabulary: Vocabulary
 ) -> Iterator[TokenBatch]:
-    """Yield the rows of token arrays, unchanged. A row with an id outside the vocabulary is a bad row.
+    """Yield the rows of token arrays. An empty row, or one with an id outside the vocabulary, is a bad row.
 
-    A row is a document of a Megatron index, or a row of an array of two axes. In other arrays rows end with the end
-    token, or have `PIECE_TOKENS` ids if that is unknown. The same documents give the same rows in all formats.
+    A row is a document of a Megatron index, or a row of an array of two axes. In other arrays a row ends with the end
+    token, or has `PIECE_TOKENS` ids if the vocabulary has no end token. Rows of more than `MAX_ROW_TOKENS` are split.
 
     Raises:
         DataError: a file cannot be read, or is not an array of token ids.

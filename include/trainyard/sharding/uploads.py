@@ -1,8 +1,9 @@
 """Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue.
 
 Several runs may write the same data set at once. So the final name of a shard gets only the final content, which is the
-same in each run. A shard that may still be divided again, or gets other category codes, is a draft. Its name is
-`under-way/<digest>/<final name>`, so no run stores other content there.
+same in each run. A shard that may still be divided again or get other category codes is uploaded as a draft. Its
+name is `under-way/<digest>/<final name>`, so no run stores other content there. Without checksums, a random id of the
+run replaces the digest.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Sent:
         name: its name below the prefix.
         sha256: hex digest; None without checksums.
         size: bytes.
-        uploaded: whether it was uploaded now.
+        uploaded: whether this run uploaded it.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Uploads:
     ) -> Future[Sent]:
         """Queue a file for upload; block while the queue is full. Raises the error of an earlier upload.
 
-        A draft is stored below `under-way/`, at a name that its content determines: `Sent.name`.
+        A draft is stored below `under-way/`; `Sent.name` is then its full name below the prefix.
         """
         self._raise_failed()
         self._slots.acquire()
@@ -102,7 +103,7 @@ class Uploads:
         return future
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a draft back to a file, because another object replaces it. Raises the errors of `Objects.open`."""
+        """Download a draft that another object will replace. Raises the errors of `Objects.open`."""
         download(self._objects, f"{self._prefix}/{name}", path)
         self._done.pop(name, None)
 
@@ -113,14 +114,14 @@ class Uploads:
         return future
 
     def wait(self) -> list[Sent]:
-        """Wait for all queued files, and return all stored objects, one per name. Raises the error of an upload."""
+        """Wait for all queued files; return all stored objects, one per name. Raises the error of a failed upload."""
         for future in self._waiting:
             future.result()
         self._waiting.clear()
         return list(self._done.values())
 
     def forget_drafts(self) -> None:
-        """Wait for all queued files, and leave the drafts out of the stored objects: others replace them."""
+        """Wait for all queued files, and omit drafts so far from later results: other objects will replace them."""
         self.wait()
         for name in [name for name in self._done if name.startswith(f"{UNDER_WAY}/")]:
             del self._done[name]
@@ -158,9 +159,10 @@ class Uploads:
     def _is_there(
         self, name: str, *, sha256: str | None, size: int, is_draft: bool = False
     ) -> bool:
-        """Return whether another run stored this content; without a digest this is not known.
+        """Return True if this content is known to be stored; without a digest that is never known.
 
-        A draft is not stored again while another run copies it: with SSE-KMS its ETag would change.
+        A draft is always looked up, because another run may be copying it: with SSE-KMS, storing it again would change
+        its ETag.
         """
         uri = f"{self._prefix}/{name}"
         if sha256 is None or not (is_draft or uri in self._existing):
@@ -175,9 +177,9 @@ def final_name(draft: str) -> str:
 
 
 def delete_drafts(objects: Objects, prefix: str) -> None:
-    """Delete all drafts of a complete data set, also those of other runs: they find the data set complete.
+    """Delete all drafts of a complete data set, also those of other runs, which will find the data set complete.
 
-    If that fails, log it: the data set does not need them.
+    An error is only logged, because the data set does not need the drafts.
     """
     try:
         objects.delete([each.uri for each in objects.list(f"{prefix}/{UNDER_WAY}/")])

@@ -1,4 +1,4 @@
-"""Reader of WebDataset archives, which gives samples as JSON lines.
+"""Reader of WebDataset archives. It yields their samples as JSON lines.
 
 A sample is the consecutive files of a tar archive whose names are equal up to the first dot after the last slash. The
 rest of a name is its column, in lower case: `a/01.seg.txt` has the column `seg.txt` of the sample `a/01`. The end of
@@ -72,8 +72,8 @@ def sample_blocks(
             and `category_columns` are text, unless they are JSON or arrays.
 
     Raises:
-        DataError: the archive cannot be read, or has no samples, links, a column of another type, or a sample whose
-            files are not consecutive.
+        DataError: the archive cannot be read or has no samples, or it has a link, a column of an unsupported type, or
+            a sample whose files are not consecutive.
     """  # noqa: DOC501 - the named functions return a DataError
     is_empty = True
     try:
@@ -97,7 +97,8 @@ def _samples(
     """Yield the samples of an archive in order.
 
     Raises:
-        DataError: the archive has a link, a column of another type, or a sample whose files are not consecutive.
+        DataError: the archive has a link, a column of an unsupported type, or a sample whose files are not
+            consecutive.
     """  # noqa: DOC501 - the named functions return a DataError
     sample, current = None, ""
     known: set[int] = set()
@@ -143,8 +144,8 @@ def _files(file: SourceFile, archive: tarfile.TarFile) -> Iterator[tarfile.TarIn
     while rest := archive.fileobj.read(BLOCK_BYTES):
         if rest.strip(b"\0"):
             raise tarfile.ReadError(
-                "content follows the end mark, as in archives that were concatenated; unpack it with "
-                "tar --ignore-zeros and pack the files again"
+                "content follows the end mark, as in archives that were concatenated; unpack the archive "
+                "with tar --ignore-zeros and pack the files again"
             )
 
 
@@ -210,7 +211,7 @@ def _binary(file: SourceFile, member: str, column: str) -> DataError:
     return unsupported_type(
         column,
         "binary content",
-        remedy="if it is text, to category_columns or text_column",
+        remedy="if it is text, add it to category_columns or set text_column to it",
         place=f"{file.name}, member {member!r}",
     )
 
