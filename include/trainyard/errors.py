@@ -2,29 +2,29 @@
 
     TrainingRunError
     ├── SpecError (ValueError)         the author fixes spec or conf; has findings
-    ├── PlanError                      nothing fits data, cluster or budget; has findings
+    ├── PlanError                      no plan fits data, cluster and budget; has findings
     ├── RejectedRequestError           the service rejected a request: permission, quota, name, value
     │   ├── QuotaExceededError         the account's quota for this instance type is used up
     │   └── QuotaTooSmallError         the job alone exceeds the quota
-    ├── CapacityError                  no such instances now: wait, or use another type
+    ├── CapacityError                  no instances available now: wait, or use another type
     ├── ThrottledError                 too many calls: wait
     ├── JobFailedError                 the job was accepted and did not complete
     │   ├── ScriptError                the training script raised: fix the code
     │   ├── DeviceMemoryError          out of memory, on the device or on the host
     │   ├── DataError                  a channel could not be read: no prefix, no permission
-    │   ├── SpotInterruptionError      spot capacity was lost, and `max_wait` ended
-    │   ├── InfrastructureError        the service or a machine failed, a rank was killed
+    │   ├── SpotInterruptionError      the wait for spot capacity and the training reached `max_wait`
+    │   ├── InfrastructureError        the service or a machine failed, or a rank was killed
     │   ├── HungJobError               the training logged no progress and was stopped
-    │   ├── TimeLimitError             max_run ended the job
-    │   │   └── ResumableTimeLimitError   max_run ended the job after new checkpoints
+    │   ├── TimeLimitError             `max_run` or the task's `execution_timeout` ended the job
+    │   │   └── ResumableTimeLimitError   `max_run` ended the job after new checkpoints
     │   └── JobStoppedError            the job was stopped, by a person or by Trainyard
     ├── RuleViolatedError              a rule stopped the training
     ├── BudgetExceededError            the run costs, or could cost, more than its budget
     └── ContractError                  our bug: two parts of Trainyard disagree
 
-Standard library only. Each error has one sentence and data (what, where, got, allowed, next step). It prints as one
-multi-line message, can be pickled, and converts to and from JSON (`to_dict`, `error_from_dict`) for triggers and run
-records.
+Standard library only. Each error has one sentence (what) and details (where, got, allowed, next step). It prints as
+one multi-line message, can be pickled, and converts to and from JSON (`to_dict`, `error_from_dict`) for triggers and
+run records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LONGEST_GOT = 1200
 
 
 class Severity(StrEnum):
-    """Severity of a finding: an error prevents the start of the run; a warning is only shown."""
+    """Severity of a finding, or of an issue that a rule found. A finding of severity error prevents the run's start."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -65,7 +65,7 @@ class Finding:
     source: str | None = None
 
     def __str__(self) -> str:
-        """Return the finding on one line: `where: what; got x; allowed y; next step; because why (source)`."""
+        """Return the finding on one line: `where: what; got x; allowed: y; next step; because why (source)`."""
         parts = [f"{self.where}: {self.what}" if self.where else self.what]
         parts += [f"got {self.got}"] if self.got is not None else []
         parts += [f"allowed: {self.allowed}"] if self.allowed else []
@@ -136,7 +136,7 @@ class TrainingRunError(Exception):
 
 
 class FindingsError(TrainingRunError):
-    """An error that reports several findings at once, worst first.
+    """An error that reports one or more findings at once, worst first.
 
     Raises:
         ContractError: there are no findings, so there is nothing to report.
@@ -234,11 +234,11 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """No file of a table has content. If a table is sharded in parts, one of the parts may have empty files only."""
+    """No file of a table has content or, if the table is sharded in parts, no file of one part."""
 
 
 class SpotInterruptionError(JobFailedError):
-    """Spot capacity was interrupted or not available until the end of `max_wait`."""
+    """The wait for spot capacity and the training together reached `max_wait`."""
 
 
 class InfrastructureError(JobFailedError):
@@ -258,7 +258,7 @@ class ResumableTimeLimitError(TimeLimitError):
 
 
 class JobStoppedError(JobFailedError):
-    """The job was stopped, which is never a success."""
+    """The job was stopped before it completed, by a person or by Trainyard."""
 
 
 class RuleViolatedError(TrainingRunError):
@@ -313,7 +313,7 @@ def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str
 
 
 def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
-    """Return the finding for an unknown key of `where`, naming the nearest known ones (or all)."""
+    """Return the finding for an unknown key of `where`, with the most similar known keys, or all if none is similar."""
     near = near_matches(key, known)
     return Finding(
         where=f"{where}.{key}" if where else key,

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRule:
-    """Retry decision for an error: whether to retry, the delay before it, and the reason.
+    """Retry decision for an error: whether to retry, after which delay, and why.
 
     Attributes:
-        delay_s: seconds before the first new attempt.
-        backoff: factor on the delay for each further attempt; 1.0 keeps it constant.
+        delay_s: seconds before the first retry.
+        backoff: factor on the delay for each further retry; 1.0 keeps it constant.
         max_delay_s: ceiling of one delay.
     """
 
@@ -108,6 +108,6 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
 
 
 def retry_rule(error: BaseException | type[BaseException]) -> RetryRule | None:
-    """Return the rule of the error's nearest class; None for an error of another library."""
+    """Return the rule of the error's class or its nearest base class in the table; None if the table has neither."""
     kind = error if isinstance(error, type) else type(error)
     return next((RETRY_TABLE[base] for base in kind.__mro__ if base in RETRY_TABLE), None)

@@ -39,7 +39,7 @@ class TrainingLine:
 
     Attributes:
         kind: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
-        values: texts by key; only the complete pairs of a truncated line. Unreadable numbers count as absent.
+        values: texts by key. The last value of a truncated line may be cut.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class TrainingLine:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the content of a line without a launcher's prefix; None if the training script did not write it."""
+        """Return the content of a line; None if it does not start with `trainyard `, as with a launcher's prefix."""
         if not text.startswith(PREFIX):
             return None
         rest = text.removeprefix(PREFIX)
@@ -57,16 +57,16 @@ class TrainingLine:
 
     @property
     def step(self) -> int | None:
-        """Step of the event; None if it has none."""
+        """Step of the event; None if the line has no step."""
         return self.integer("step")
 
     def integer(self, key: str) -> int | None:
-        """Return the integer of a key; None if it is absent."""
+        """Return the integer of a key; None if the key is absent or its text is not digits only."""
         text = self.values.get(key, "")
         return int(text) if text.isdecimal() else None
 
     def number(self, key: str) -> float | None:
-        """Return the number of a key; None if it is absent."""
+        """Return the number of a key; None if the key is absent or its text is not a number."""
         try:
             return float(self.values[key])
         except (KeyError, ValueError):

@@ -310,7 +310,7 @@ def test_only_the_named_users_may_answer(
     [
         (
             {"action": "skip_batches", "users": ["7"]},
-            "users: has an effect only with the action ask",
+            'users: has an effect only if action is "ask"; got "action": "skip_batches"',
         ),
         ({"action": "ask", "users": ["7", " "]}, "users: names an empty user id"),
         ({"action": "ask", "users": "7"}, "users"),

@@ -93,7 +93,7 @@ def test_a_list_of_rules_is_judged_alone(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('["LossSpik"]', "did you mean LossSpike?"),
+        ('["LossSpik"]', "did you mean 'LossSpike'?"),
         ('{"rule": "LossSpike"}', "is not a list of rules"),
         ("[", "cannot be read as JSON"),
         ('[{"rule": "LossSpike", "parameters": {"windo": 3}}]', "did you mean 'window'?"),

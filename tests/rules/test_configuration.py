@@ -133,7 +133,7 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("LosSpike", "rules[0]: is not a known rule; got 'LosSpike'; did you mean LossSpike?"),
+        ("LosSpike", "rules[0]: is not a known rule; got 'LosSpike'; did you mean 'LossSpike'?"),
         ({"rule": "LossSpike", "parameter": {}}, "rules[0].parameter: is an unknown key"),
         (
             {"rule": "LossSpike", "parameters": {"ratio": "much"}},
@@ -143,7 +143,7 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
         ({"name": "x"}, "an entry needs exactly one kind of rule; got none"),
         ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
         ({"expression": "loss > 1"}, "name: is required for an expression"),
-        ({"name": "x", "expression": "los > 1"}, "did you mean loss?"),
+        ({"name": "x", "expression": "los > 1"}, "did you mean 'loss'?"),
         ({"RuleConfigurationName": "x"}, "has neither rule_to_invoke nor expression; got None"),
         ({"RuleParameters": {"rule_to_invoke": "X"}}, "is not a known rule; got 'X'"),
         (3, "rules[0]: has the wrong type"),

@@ -98,10 +98,10 @@ def test_what_cannot_be_told_is_not_evaluated(expression: str, why: str) -> None
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ("los > 3", "did you mean loss"),
+        ("los > 3", "did you mean 'loss'"),
         ("__import__('os').system('true')", "has the syntax Call, which is not allowed"),
         ("open('x')", "calls the unknown function open"),
-        ("meen(loss, 3) > 1", "did you mean mean"),
+        ("meen(loss, 3) > 1", "did you mean 'mean'"),
         ("loss.__class__", "has the syntax Attribute"),
         ("[1 for _ in (1, 2)]", "has the syntax ListComp"),
         ("(lambda: 1)()", "has the syntax Call"),
@@ -201,7 +201,7 @@ def test_a_rule_that_fails_says_nothing_of_the_training(tmp_path: Path) -> None:
     [
         ("mine.py", {}, "does not name a rule in a file"),
         ("other.py:too_hot", {}, "does not exist or is a folder"),
-        ("mine.py:too_hat", {}, "did you mean too_hot?"),
+        ("mine.py:too_hat", {}, "did you mean 'too_hot'?"),
         ("mine.py:StepRecord", {}, "has no function and no Rule dataclass named StepRecord"),
         ("mine.py:too_hot", {"limt": 1}, "got an unexpected keyword argument 'limt'"),
         ("mine.py:Low", {"limt": 1}, "did you mean 'limit'?"),

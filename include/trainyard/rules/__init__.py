@@ -11,7 +11,8 @@
     configuration   the user's list -> rules            evaluation        records -> verdicts, incrementally
     table           verdicts as text                    run_folder        a run's folder -> records and facts
 
-Pure, except `run_folder`, `custom_file` and `__main__`. Standard library only; may import errors, units and specs.
+Pure, except `run_folder`, `custom_file`, `watch` and `__main__`. Standard library only; may import errors, units,
+training_line and specs.
 AWS's rules have AWS's names, parameters and documented defaults. Each also has a robust profile: parameters with which
 healthy trainings have no issues.
 A rule that lacks its data is reported as not evaluated, with the reason.

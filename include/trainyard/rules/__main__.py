@@ -1,4 +1,7 @@
-"""`python -m trainyard.rules runs/<run id>`: exits with 1 after an issue of severity error, 2 without data, or 0."""
+"""`python -m trainyard.rules runs/<run id>`: exits with 1 if there is an issue of severity error, 0 if there is none.
+
+It exits with 2 if no rule could be evaluated, or if an input is invalid.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rules",
         type=Path,
-        help="a JSON list of rules; default: the rules of the run's conf, or all",
+        help="a file with a JSON list of rules; default: the rules of the run's conf, or all rules if it has none",
     )
     arguments = parser.parse_args(argv)
     try:

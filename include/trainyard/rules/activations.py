@@ -20,9 +20,9 @@ _SATURATING = frozenset({"Tanh", "Sigmoid", "Hardtanh", "Hardsigmoid", "LSTM", "
 class DeadRelu(Rule):
     """Over `threshold_layer` % of a ReLU layer's units are active in under `threshold_inactivity` % of observations.
 
-    Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). Its name pattern matches no ordinary PyTorch model. The
-    robust profile selects layers by the module's class and needs three violations in a row. GELU and SiLU units do not
-    die.
+    Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). AWS's default pattern matches no tensor names of ordinary
+    PyTorch models. The robust profile selects layers by the module's class and needs three violations in a row. GELU
+    and SiLU units do not die.
 
     Attributes:
         tensor_regex: pattern on the names of activations; None selects ReLU layers by the module's class.
@@ -70,9 +70,10 @@ class _DeadRelu(RuleState[StepRecord]):
 class SaturatedActivation(Rule):
     """More than `threshold_layer` percent of a tanh or sigmoid layer's units are saturated.
 
-    Source: SageMaker Developer Guide, SaturatedActivation. The bounds (tanh -9.4999 to 9.4999, sigmoid -23 to
-    16.99999, at the inputs) are those for which `saturated_fraction` is counted. The robust profile selects
-    layers by the module's class.
+    Source: SageMaker Developer Guide, SaturatedActivation. The shipped scripts count a unit as saturated if
+    over 99 % of its inputs are outside of AWS's default bounds (tanh -9.4999 to 9.4999, sigmoid -23 to 16.99999). Other
+    values of `threshold_tanh_*`, `threshold_sigmoid_*` and `threshold_inactivity` have no effect. The robust profile
+    selects layers by the module's class.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -1,6 +1,6 @@
 """Rules on hosts whose GPUs wait for another resource, or are underused.
 
-The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
+Hosts are sampled every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
 in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641), and the defaults of AWS's package
 smdebug-rulesconfig (`rulesconfig`).
@@ -78,7 +78,7 @@ class _BatchSize(RuleState[HostSample]):
 class _Bottleneck(Rule):
     """Base of the rules that count samples in which another resource is busy while a GPU is not.
 
-    CPU utilisation is the mean of all cores, as in CloudWatch; AWS's code required one busy core.
+    CPU utilisation is the mean of all cores; AWS's code required one busy core.
     """
 
     ORIGIN = Origin.PROFILER

@@ -20,8 +20,8 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
 
     The hyperparameters of a user's script (`ScriptConf`, which has no model) are ignored: their meaning is unknown.
 
-    The conf's peak learning rate is unknown if it is scaled with the batch, chosen by a search, or lowered by a retry
-    after a rule's stop.
+    The peak learning rate counts as unknown if it is scaled with the batch, chosen by a search, or may be lowered by a
+    retry after a rule's stop.
     """
     further = (conf.get("hyperparameters") or {}) if "model" in conf else {}
     settings = {**conf, **further}
@@ -55,7 +55,7 @@ def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
 
 
 def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
-    """Return the number of warm-up steps; if the conf sets none, it is derived from the number of steps."""
+    """Return the number of warm-up steps: the conf's, or one derived from `max_steps` if the conf has null."""
     steps = settings.get("max_steps")
     if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:
         return warmup_of(int(steps))

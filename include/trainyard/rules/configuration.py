@@ -11,7 +11,8 @@
     "default"
 
 `file` works with `python -m trainyard.rules --rules` only. `"default"` stands for each rule of the catalogue that no
-other entry names. An AWS configuration has the documented defaults, as on AWS; all others have the robust profile.
+other entry names. A rule in an AWS configuration has the documented defaults, as on AWS; any other rule of the
+catalogue has the robust profile.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def configured_rules(
         folder: folder of the rule files; None rejects entries with `file`.
 
     Raises:
-        SpecError: unknown rules, parameters or values, or repeated names; reports all of them at once.
+        SpecError: unknown rules or parameters, invalid values, or repeated names; reports all of them at once.
     """
     if not wanted:
         return default_rules()
@@ -164,7 +165,7 @@ def make_rule(
                     what="is not a known rule",
                     got=repr(name),
                     allowed=None if near else ", ".join(RULES),
-                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                    next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
                 )
             ]
         )

@@ -110,7 +110,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
                 what=f"{file} has no function and no Rule dataclass named {name}",
                 got=type(found).__name__ if found is not None else "nothing",
                 allowed=", ".join(own) or "def name(record, history): ...",
-                next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
             )
         ]
     )
@@ -147,7 +147,7 @@ def _module(path: Path, *, where: str) -> ModuleType:
                     where=where,
                     what="does not exist or is a folder",
                     got=str(path),
-                    allowed="a Python file, relative to the folder of the rules file",
+                    allowed="the path of a Python file, relative to the folder of the rules file",
                     next_step="correct the path",
                 )
             ]

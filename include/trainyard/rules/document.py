@@ -6,8 +6,8 @@
                    "num_issues", "summary", "error", "status_details",
                    "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
 
-`status` is SageMaker's RuleEvaluationStatus, or NotEvaluated if the rule had no input, for which the service has no
-value. The reason is then in `not_evaluated`.
+`status` is SageMaker's RuleEvaluationStatus or, if the rule evaluated nothing, NotEvaluated, which the service does not
+have. The reason is then in `not_evaluated`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
     """Return the verdicts on the statistics, completed with the issues and verdicts that only the log provides.
 
     A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: issues of the log
-    may be among the issues that the verdict on the statistics counts and does not list.
+    may be among the issues that the verdict on the statistics counts but does not list.
 
     Args:
         watched: verdicts on the statistics of some jobs, as `merged` returns them.
@@ -124,7 +124,7 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
 
 
 def _num_issues(known: Mapping[str, Any], logged: Mapping[str, Any], *, num_new: int) -> int:
-    """Return the least number of issues of two verdicts; the first does not list `num_new` of the second's."""
+    """Return a lower bound of the issues of two verdicts; the first does not list `num_new` issues of the second."""
     num_unlisted = known["num_issues"] - len(known["issues"])
     return int(max(logged["num_issues"], known["num_issues"] + max(0, num_new - num_unlisted)))
 

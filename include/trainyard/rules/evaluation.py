@@ -1,4 +1,4 @@
-"""Evaluation of rules over a stream of records; the verdicts are the same during a run and after it."""
+"""Evaluation of rules over a stream of records. The same records give the same verdicts during a run and after it."""
 
 from __future__ import annotations
 

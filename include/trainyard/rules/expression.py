@@ -1,8 +1,9 @@
 """A rule as one short expression, such as `gradient_norm > 5 * median(gradient_norm, 100) and step > 200`.
 
 A name stands for the observation at the step. A window function takes a name and a number of steps, and covers the
-last steps including the current one. Attributes, subscripts, other calls and strings are rejected. If an operand was
-not observed, or a window is not full yet, the expression is not evaluated at that step.
+observations of the last steps, including the current one. Attributes, subscripts, other calls and strings are rejected.
+If an operand was not observed, or `previous` reaches back beyond the first observation, the expression is not evaluated
+at that step.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:
         SpecError: the expression is invalid.
     """
     if len(text) > MOST_CHARACTERS:
-        _refuse(text, None, f"is longer than {MOST_CHARACTERS} characters")
+        limit = f"{MOST_CHARACTERS} characters"
+        _refuse(text, None, f"is longer than {limit}", known=(f"at most {limit}",))
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -224,7 +226,9 @@ class _Compiler:
         )
         if not is_right or type(num_steps) is not int or num_steps < 1:
             usage = (
-                f"{name}(loss)" if wanted == 1 else f"{name}(loss, 100), a whole number of steps"
+                f"{name}(loss)"
+                if wanted == 1
+                else f"{name}(loss, 100), with a whole number of steps"
             )
             _refuse(self._text, node, f"calls {name} with wrong operands", known=(usage,))
         assert isinstance(args[0], ast.Name)  # noqa: S101  # asked above
@@ -273,9 +277,9 @@ def _refuse(
                 allowed=None
                 if near
                 else ", ".join(known)
-                or "names, numbers, + - * / % **, comparisons, and or not, "
-                f"and {', '.join((*PLAIN, *WINDOWS, *BACK))}",
-                next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                or "names, numbers, comparisons, the operators + - * / % ** and, or, not, "
+                f"and the functions {', '.join((*PLAIN, *WINDOWS, *BACK))}",
+                next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
             )
         ]
     )

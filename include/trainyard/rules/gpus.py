@@ -1,6 +1,6 @@
 """Rules on single GPUs: how busy they are, how evenly, and how full.
 
-The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
+Hosts are sampled every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
 in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641), and the defaults of AWS's package
 smdebug-rulesconfig (`rulesconfig`).

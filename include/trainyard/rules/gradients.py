@@ -26,12 +26,12 @@ class VanishingGradient(Rule):
     """The mean of a tensor's absolute gradient is below `threshold`.
 
     Source: SageMaker Developer Guide, VanishingGradient (1e-7). If only the Euclidean norm is known, the root mean
-    square is used instead. It is never smaller than the mean, so the rule never fires too early.
+    square is used instead. It is never smaller than the mean, so it does not fall below `threshold` earlier.
 
     The robust profile needs ten violations in a row. The gradient must also be below `relative` of the step's largest,
-    because all gradients of a large model are small. The profile skips biases, whose gradient is 0 before a
-    normalisation and in the keys of attention, and gradients of exactly 0, which `AllZero` reports. An issue is a
-    warning, because unused experts and branches learn nothing either.
+    because all gradients of a large model are small. The profile skips biases, because a bias before a normalisation
+    and a bias of attention keys have the gradient 0. It also skips gradients of exactly 0, which `AllZero` reports. An
+    issue is a warning, because unused experts and branches learn nothing either.
 
     Attributes:
         relative: share of the largest mean absolute gradient of the step; None disables this condition.
@@ -84,14 +84,15 @@ def _mean_abs(each: TensorStatistics) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplodingTensor(Rule):
-    """A tensor has a NaN or an infinity, or with `only_nan` a NaN. In weights and gradients it is an error.
+    """A tensor has a NaN or, without `only_nan`, an infinity. In weights and gradients it is an error.
 
     Source: SageMaker Developer Guide, ExplodingTensor. A tensor's norm is enough, since NaN and infinity propagate
     through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
 
-    With `skipped_steps`, which the robust profile sets, gradients and outputs count only after several non-finite steps
-    in a row: as many as a loss scaler skips (`NonFinite`), or more than the script itself skips. An
-    output does not count as NaN if only its variance is NaN, as for a mask of minus infinities.
+    With `skipped_steps`, which the robust profile sets, steps that the training skips are allowed in gradients and
+    outputs. An issue then needs `skipped_steps` non-finite steps in a row if a loss scaler may skip steps
+    (`NonFinite`), and in any case more than the script itself skips. An output does not count as NaN if only its
+    variance is NaN, as for a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER

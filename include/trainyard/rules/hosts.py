@@ -65,7 +65,7 @@ class Dataloader(Rule):
     READS = (HostSample,)
     NEEDS = "samples of the host with num_cores and num_loader_workers above 0"
     ON_REQUEST = (
-        "what counts is whether steps wait for data (DataStall), not how many processes load them"
+        "what counts is whether steps wait for data (DataStall), not how many processes load it"
     )
     min_threshold: float = 70.0
     max_threshold: float = 200.0
@@ -100,9 +100,9 @@ class _Dataloader(RuleState[HostSample]):
 class MemoryGrowth(Rule):
     """Memory grows window by window and would reach its limit, or an allocation had to be repeated or failed.
 
-    The means of `num_windows` consecutive windows of `window` samples each rise, in total by at least `min_growth` of
+    The means of `num_windows` consecutive windows of `window` samples each rise, in total by more than `min_growth` of
     the first mean. If the limit is known, the line through the means must also reach it within `horizon` times the
-    observed time. If the limit is unknown, the total growth must be at least `unlimited_growth`. Worked: 6 windows of
+    observed time. If the limit is unknown, the total growth must exceed `unlimited_growth`. Worked: 6 windows of
     60 samples are 3 minutes. Growth from 4 to 5 GiB of 16 GiB in 3 minutes fills the remaining 11 GiB in 33 minutes,
     11 times the observed time.
     """

@@ -1,4 +1,4 @@
-"""Rule on accelerators that are paid but not used: no GPU of any host works while the training steps."""
+"""Rule on accelerators that are paid for but not used: no GPU of any host works while the training runs steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAMPLE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleAccelerators(Rule):
-    """No GPU of any host was above `most_percent` for `minutes` of steps, in at least `num_steps` steps.
+    """No GPU of any host was above `most_percent` during `minutes` of step time and at least `num_steps` steps.
 
     Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle, and one busy sample
     starts the count again. Typical causes: the script computes on the CPU, or steps wait for data almost all the time.

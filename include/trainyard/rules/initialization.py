@@ -19,22 +19,22 @@ _STANDING = 0.97  # of the first losses' median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoorWeightInitialization(Rule):
-    """Within `steps` steps: weights differ too much in variance, a gradient is too narrow, or the loss is constant.
+    """In the first `steps` steps, weights differ too much in variance, a gradient is too narrow, or the loss is flat.
 
     One of three conditions holds:
 
     - The largest variance of a weight is more than `threshold` times the smallest.
     - The narrowest p95 - p5 of a gradient is below `distribution_range`.
-    - The loss did not fall for `patience` steps.
+    - The loss is flat: the last `patience` losses are not below the lowest one before.
 
     Source: SageMaker Developer Guide, PoorWeightInitialization, which does not state how the conditions combine: any
     one is enough here. The layers of healthy networks differ by more than these thresholds. The robust profile
-    therefore requires a constant loss and one of the other two conditions.
+    therefore requires a flat loss and one of the other two conditions.
 
     Attributes:
-        activation_inputs_regex: AWS's parameter; statistics of weights are used in place of activations.
-        needs_standing_loss: whether the first two conditions count only while the loss is constant: the median of the
-            last `patience` losses is at least 97 % of the median of the first.
+        activation_inputs_regex: AWS's parameter, without effect: weights are evaluated in place of activations.
+        needs_standing_loss: whether the first two conditions count only while the loss is flat. Flat then means that
+            the median of the last `patience` losses is at least 97 % of the median of the first `patience` losses.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NLPSequenceRatio(Rule):
-    """A token makes up more than its allowed share of the input: mostly padding, or many unknown words.
+    """A token, such as padding or an unknown word, makes up more than its allowed share of the input.
 
     Source: SageMaker Developer Guide, NLPSequenceRatio. token_values and token_thresholds_percent are comma-separated
     lists of equal length. Worked: values 0,1 and thresholds 50,10 allow 50 % of token 0 and 10 % of token 1.
@@ -118,7 +118,7 @@ class _CheckInputImages(RuleState[Inputs]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats(Rule):
-    """Too much of the input is padding, unknown words, masked tokens or one single token.
+    """Too much of the input is padding, unknown words, masked tokens or a single token.
 
     Attributes:
         pad_share, unk_share, masked_share: the largest allowed share of these tokens in all tokens, 0 to 1.

@@ -117,10 +117,10 @@ class NotLearning(LossRule):
     """After `min_steps` steps the loss is still at its initial level, as with noisy labels or a learning rate of zero.
 
     The median of the last `window` steps is at least `ratio` times the median of the first `start_steps` steps, by
-    more than `noise_factor` standard errors. Worked: first losses 4.0, after 200 steps a median of 3.9: 0.975.
+    more than `noise_factor` standard errors. Worked: if the median falls from 4.0 to 3.9, the ratio is 0.975.
 
-    The rule is evaluated from `min_steps` on, or from `share` of the run if that is later, and not before half as many
-    steps have passed since the learning rate last rose. It is not evaluated if the first losses are zero or negative,
+    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more; half of these steps must
+    have passed since the learning rate last rose. It is not evaluated if one of the first losses is zero or negative,
     or if the beginning of the run was not observed. An issue is a warning, because the loss of a fine-tuning that gains
     little is within the noise. No rule of AWS finds this without firing on healthy runs.
     """
@@ -208,7 +208,7 @@ class Plateau(LossRule):
     """The loss stopped falling: from the second to the last third of the run it fell by less than `diff_percent`.
 
     The rule compares the means of the two thirds. The thirds grow with the run, since losses fall like a power of the
-    steps. It is evaluated only if a fall of `detectable_percent` would exceed the noise (`noise_factor` standard
+    steps. The rule is evaluated only if a fall of `detectable_percent` would exceed the noise (`noise_factor` standard
     errors), and again only after the run has grown by one percent.
     """
 

@@ -11,12 +11,12 @@ The files are those that `trainyard_watch` writes per rank and attempt: `rank-00
 files in the folder are ignored. A poll is one report of all sizes.
 
 - An incomplete line is kept until the rest of it arrives.
-- The next part is read once its predecessor has not grown for one poll, or once two later parts exist. With a
+- A part is read once its predecessor has not grown for one poll, or once the part's own successor exists: in a
   synchronised folder, the last lines of a part may arrive after the next part.
 - A missing part is skipped once a later one has not grown for two polls.
 - An attempt is read once all content of earlier attempts has been read.
 
-Each call of `wanted` returns a bounded number of bytes. While `is_behind` is true, call it again with the same sizes.
+Each call of `wanted` requests a bounded number of bytes. While `is_behind` is true, call it again with the same sizes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 20
-"""Bytes per rank and attempt in one call of `wanted`; the next call returns the rest."""
+"""Most bytes of one rank and attempt that one call of `wanted` requests; the next call requests the rest."""
 MOST_AT_ONCE = 16 << 20
-"""Bytes of all ranks together in one call of `wanted`, in equal shares."""
+"""Most bytes of all ranks together that one call of `wanted` requests, in equal shares."""
 _LOOKS_AT_GAP = 2
 """Polls without growth of a later part after which a missing part is skipped."""
 _NAME = re.compile(r"(?:^|/)rank-(\d+)\.attempt-(\d+)\.part-(\d+)\.jsonl$")
@@ -65,8 +65,8 @@ class LiveFeed:
     """The reading positions in all files of one job's statistics.
 
     Args:
-        since: epoch seconds; a file with an older header is from an earlier job of the training, which has the same
-            prefix. An invalid line in such a file only ends the reading of that file.
+        since: epoch seconds; a file with an older header is from an earlier job of the training, which used the same
+            prefix. An invalid line in such a file only ends the reading of that rank's attempt.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:
@@ -107,7 +107,7 @@ class LiveFeed:
         """Process a wanted piece; it may have fewer bytes than requested.
 
         Raises:
-            ContractError: a line is invalid.
+            ContractError: a line of this job is invalid.
         """
         found = _NAME.search(piece.name)
         assert found is not None  # noqa: S101  # it was wanted

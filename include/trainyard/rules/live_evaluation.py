@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BY_THE_SERVICE = "evaluated by the service's own Debugger"
 CLOCK_S = 1.0
-"""Seconds between the `clock` records that a silent rank gets."""
+"""Least seconds between two `clock` records of a rank, by which rules notice its silence."""
 
 
 def planned_evaluation(

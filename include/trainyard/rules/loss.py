@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SCALER_SKIPS = 40
-"""Number of consecutive non-finite steps from which a loss scaler does not recover."""
+"""Number of consecutive non-finite steps after which a loss scaler no longer recovers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,13 @@ class LossRule(Rule):
 class NonFinite(LossRule):
     """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
 
-    A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, only
-    `skipped_steps` of them in a row count. That is more than the halvings from 2^32, Megatron-LM's first scale, to 1.
-    The loss of a step whose gradient norm is finite counts in the same way, because the step damages nothing: torch's
-    cross entropy of a batch without a label is NaN, and its gradient is zero. If the script itself skips such steps
-    (`on_non_finite: skip`), an issue needs more of them in a row than it may skip. Source: torchtitan checks both
-    before each optimizer step (torchtitan/train.py, 2026-08).
+    A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, an
+    issue therefore needs `skipped_steps` of them in a row. The default exceeds the number of halvings from 2^32,
+    Megatron-LM's first scale, to 1. A non-finite loss with a finite gradient norm is treated in the same way, because
+    the step damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero. If the
+    script itself skips such steps (`on_non_finite: skip`), an issue needs more of them in a row than it may skip. If
+    the script ended the run at such a step, this step is enough, unless its gradient norm is finite. Source: torchtitan
+    checks both before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -64,7 +65,7 @@ def is_scaled(facts: Facts) -> bool:
 
 class _NonFinite(RuleState[StepRecord]):
     def __init__(self, *, fewest: int, most: int, is_scaled: bool) -> None:
-        """Begin. An issue needs `fewest` values in a row, or `most` if their steps do no damage."""
+        """Require `fewest` non-finite values in a row for an issue, or `most` if their steps do no damage."""
         self._fewest, self._most, self._is_scaled = fewest, most, is_scaled
         self._rows = {name: SeriesRow(most) for name in ("loss", "gradient norm")}
 
@@ -111,7 +112,7 @@ class LossSpike(LossRule):
     loss is above `stop_growth` times the run's earlier maximum. Of these losses, the median of each third is at least
     `stop_growth` times that of the third before. The logarithm of the last such factor is at least `stop_acceleration`
     times that of the first (1 is exponential growth). The last median is above `stop_ratio` times the earlier maximum.
-    Of the last two thirds, cut into six pieces, each median is at least `stop_growth` times that of the piece before.
+    In six equal pieces of the last two thirds, each median is at least `stop_growth` times that of the piece before.
     A too large learning rate and an unstable critic let the loss grow in this way until it overflows. Growth that slows
     down or pauses is only a warning, because healthy losses show it: a generator's loss against a better discriminator,
     beta * KL, or a critic's loss while returns rise. Losses of zero and below are not evaluated, because they have no
@@ -119,9 +120,9 @@ class LossSpike(LossRule):
 
     A median or a maximum below `stop_floor` counts as `stop_floor`. A loss that starts near zero has no scale, and its
     growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference. Worked:
-    after a loss of 2, the losses 9 * 2 ** (n / 2) have medians of 2,900, 3e8 and 3e13 after 100 steps, which is a
-    divergence; 9 + n / 20 never is. `stop_ratio` is so large because a healthy critic's loss may grow exponentially to
-    1e9: that of a policy with returns from 1 to 100,000 that are not normalised.
+    after a loss of 2, the thirds of the losses 9 * 2 ** (n / 2) have medians of 2,300, 3e8 and 4e13 after 100 steps,
+    which is a divergence; 9 + n / 20 never is. `stop_ratio` is so large because a healthy critic's loss may grow
+    exponentially to 1e9, for example if returns rise from 1 to 100,000 and are not normalised.
     """
 
     window: int = 100

@@ -22,8 +22,9 @@ _MOST = 0.7  # of a window
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
 
-    The first observation after a start is left out as warm-up, and a start with other ranks resets the rule. A median
-    needs most of a window. It must be too low for half a window, so that a short load on the machine is not an issue.
+    The first observation after a start is left out as warm-up, and a start with another number of ranks resets the
+    rule. A median needs most of a window. It must be too low for half a window, so that a short load on the machine is
+    not an issue.
     """
 
     READS = (Start, StepRecord)

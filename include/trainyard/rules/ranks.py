@@ -24,10 +24,10 @@ Kind = TypeVar("Kind")
 class Straggler(Rule):
     """A rank's time before the first collective is much longer than the fastest rank's.
 
-    min(local seconds) / own local seconds is below `score`, by medians over `window` steps, in `persistence` reports in
-    a row. The difference must also exceed `min_share` of a step. The duration of whole steps cannot be used, because
-    collectives equalise it (measured: 42.2 and 42.5 ms with local times of 1.2 and 31.7 ms). Source of the score:
-    NVIDIA Resiliency Extension (0.75).
+    min(local seconds) / own local seconds is below `score`, by medians over `window` steps, in `persistence`
+    comparisons in a row. The difference must also exceed `min_share` of a step. The duration of whole steps cannot be
+    used, because collectives equalise it (measured: 42.2 and 42.5 ms with local times of 1.2 and 31.7 ms). Source of
+    the score: NVIDIA Resiliency Extension (0.75).
     """
 
     READS = (Start, StepRecord)
@@ -96,10 +96,10 @@ class _Straggler(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDivergence(Rule):
-    """Replicas of the same parameters have different checksums, after a bit flip or a faulty collective.
+    """Replicas of the same parameters have different checksums, for example after a bit flip.
 
-    Data parallelism never repairs this. The issue names the ranks in the minority, or both if only two differ. Source:
-    Megatron-LM, --check-weight-hash-across-dp-replicas-interval.
+    Data parallelism never repairs this. The issue names the ranks in the minority, or all ranks if there is a tie.
+    Source: Megatron-LM, --check-weight-hash-across-dp-replicas-interval.
     """
 
     SEVERITY = Severity.ERROR

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 BY_SILENCE = frozenset({"Stalled", "StalledTrainingRule"})
-"""Rules on silence. `heartbeat_timeout_s` retries a silent job, so these rules stop a training only on request."""
+"""Rules on silence. They stop a training only on request: a silent job is retried after `heartbeat_timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Reaction:
 
 
 class Reactions:
-    """The actions that follow issues: the action of the rule or, by default, of the severity."""
+    """The actions that follow issues: the rule's or, by default, that of the severity (for silence, a warning)."""
 
     def __init__(
         self,

@@ -139,11 +139,11 @@ class Validation(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRecord(Record):
-    """A sign of life without a measurement.
+    """A record without a measurement, such as a sign of life.
 
     Attributes:
-        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed` or `done`; `clock` if there was no record up to
-            `time`; `ended` if the instances had ended by `time`.
+        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed` or `done`; `clock` if it only marks that `time` was
+            reached; `ended` if the instances had ended by `time`.
     """
 
     kind: str = "alive"
@@ -151,7 +151,7 @@ class MarkRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one time: percent of time busy, percent of memory in use, and counts since the start of the job."""
+    """One GPU at one time: percent of time busy, memory in use, and counts since the start of the job."""
 
     utilization_percent: float | None = None
     memory_percent: float | None = None
@@ -237,7 +237,7 @@ class Trees(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of a run that are in its conf and not in its records. None means unknown.
+    """Facts of a run that its records may lack, mostly from its conf. None means unknown.
 
     Attributes:
         units_per_step: tokens or samples per optimizer step over all ranks.

@@ -43,8 +43,8 @@ class RuleRetry:
     Attributes:
         action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`; `ask` lets a human choose among all remedies.
         factor: factor for the learning rate; applied once per stop that lowers the rate.
-        rollback_steps: least distance, in steps, from the checkpoint to resume from to the rule's step. Without such
-            a checkpoint the training starts from step 0.
+        rollback_steps: least number of steps between the checkpoint to resume from and the issue. Without such a
+            checkpoint the training starts from step 0.
         most: largest number of retries; 1 with `ask`.
         timeout_s: seconds that a human has for the answer.
         default: the remedy if no answer came in time.
@@ -95,7 +95,12 @@ class RuleRetry:
             yield _finding("default", "is not a remedy", self.default, ", ".join(RetryRemedy))
         if self.users and self.action != ASK:
             allowed = f'"action": "{ASK}", or no users'
-            yield _finding("users", "has an effect only with the action ask", self.action, allowed)
+            yield _finding(
+                "users",
+                'has an effect only if action is "ask"',
+                f'"action": "{self.action}"',
+                allowed,
+            )
         if not all(each.strip() for each in self.users):
             allowed = "ids of users of this Airflow"
             yield _finding("users", "names an empty user id", list(self.users), allowed)
@@ -107,7 +112,7 @@ class RuleRetry:
 
 
 def skipped_steps(step: int, onset: int | None) -> range:
-    """Return the steps whose batches a retry skips: from the first violation to the rule's step.
+    """Return the steps whose batches a retry skips: from the first violation to the issue's step.
 
     These are at most the last `MOST_SKIPPED` steps. A rule without a step reports step 0: then no steps are skipped.
     Worked value: step 7 with the onset 5 gives 5, 6, 7.

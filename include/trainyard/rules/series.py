@@ -42,7 +42,7 @@ def noise_of(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the quantile, linear between neighbours. Worked: the 0.95 quantile of 0 ... 100 is 95."""
+    """Return the quantile, interpolated linearly between neighbours. Worked: the 0.95 quantile of 0 ... 100 is 95."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = math.floor(place)
@@ -115,7 +115,7 @@ class SeriesRow:
 
     @property
     def onset(self) -> int:
-        """Step of the first of these observations."""
+        """Step of the first of the observations that `length` counts."""
         return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:

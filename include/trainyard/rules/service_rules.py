@@ -33,9 +33,9 @@ class ServiceRules:
 
 
 def service_rules(wanted: Sequence[object]) -> ServiceRules:
-    """Return the rules of a conf that the service has, with AWS's defaults for parameters that are not set.
+    """Return the rules of a conf that the service has; parameters that are not set are left to AWS's defaults.
 
-    Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` is `{"RuleConfigurationName": "Overfit",
+    Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` becomes `{"RuleConfigurationName": "Overfit",
     "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}`.
 
     Raises:
@@ -67,7 +67,7 @@ def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Findin
         names = (name for name, rule in RULES.items() if rule.ORIGIN is not Origin.TRAINYARD)
         yield Finding(
             where="debugger",
-            what='is "service", but SageMaker supports none of the rules in rules',
+            what='is "service", but SageMaker supports none of the configured rules',
             got=", ".join(str(each) for each in wanted) or "no rules",
             allowed=", ".join(names),
             next_step='add one of these to rules, or set debugger to "own"',
@@ -122,7 +122,7 @@ SERVICE_STATUSES = tuple(each for each in RuleStatus if each is not RuleStatus.N
 
 
 def known_status(status: str) -> RuleStatus | None:
-    """Return the rule status with the service's name, or None for an unknown name."""
+    """Return the `RuleStatus` of a status of the service, or None if it is unknown."""
     return RuleStatus(status) if status in SERVICE_STATUSES else None
 
 

@@ -84,7 +84,7 @@ class BundledFiles:
             self._kept.setdefault(name, bytearray()).extend(content)
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece of a file and drop it; empty if it starts before bytes that were dropped."""
+        """Return a piece of a file and drop all bytes up to its end; empty if its first byte was dropped before."""
         kept = self._kept[piece.name]
         begins = self._sizes[piece.name] - len(kept)
         if piece.start < begins:

@@ -29,9 +29,10 @@ of the step's first forward pass:
     {"kind": "checksums", "step": 100, "group": "0", "group_size": 2, "values": {"0.weight": "9f86d081"}}
     {"kind": "trees", "step": 10, "feature_importance": {"f0": 0.5}, "largest_node_id": 31}
 
-`trainyard.rules.records` describes the fields. Every field but `kind` and `step` may be missing or null: it was not
-observed. Each value in a list under `tensors` belongs to the header's tensor at the same index. NaN and infinities are
-written as the texts "nan", "inf" and "-inf", because JSON numbers are finite.
+`trainyard.rules.records` describes the fields. A field that was not observed may be missing or null, except `kind`,
+`step`, `mark`, `confusion`, `group_size` and `values`. Each value in a list under `tensors` belongs to the header's
+tensor at the same index. NaN and infinities are written as the texts "nan", "inf" and "-inf", because JSON numbers are
+finite.
 
 An unknown kind, key or statistic is an error, because ignored data could hide a fault. Only a last line without a line
 feed is ignored: it is still being written, or its writer was killed.
@@ -236,7 +237,7 @@ def read_statistics(
 ) -> list[Record]:
     """Return the records of all ranks, ordered by attempt, then by time.
 
-    A record without a time has the time of the previous record of its file.
+    A record without a time keeps its place after the previous record of its file.
 
     Args:
         files: the lines of each file by its name, with their line feeds.
@@ -293,7 +294,7 @@ def _gpu(data: Mapping[str, Any]) -> GpuSample:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return a field's value with `nan`, `inf` and `-inf` as floats. Values converted before are returned unchanged.
+    """Return a field's value with `nan`, `inf` and `-inf` as floats. Converted values are returned unchanged.
 
     Raises:
         _WrongLineError: the value has a wrong type for its key.

@@ -1,4 +1,4 @@
-"""S3 location of a training's statistics: with Debugger's outputs or beside its checkpoints. Pure."""
+"""S3 location of a training's statistics: with Debugger's outputs or below its checkpoints' prefix. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def statistics_place(
 ) -> str | None:
     """Return the S3 prefix of a job's statistics, or None if it uploads none.
 
-    The prefix is that of the service's hook if the request has one, otherwise one below the checkpoints' prefix.
+    The prefix is that of the service's hook if the request has one; otherwise it is below the checkpoints' prefix.
 
     Args:
         job_name: name of the training job.

@@ -1,4 +1,4 @@
-"""Selection of a rule's tensors: by collection, by a pattern on names, by the class of their module."""
+"""Selection of a rule's tensors, by collection and by patterns on names."""
 
 from __future__ import annotations
 

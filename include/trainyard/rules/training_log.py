@@ -21,7 +21,7 @@ _RATES = ("tokens_per_second", "samples_per_second")
 
 
 class TrainingLogReader:
-    """Incremental reader of lines, which numbers the starts of the processes as attempts."""
+    """Incremental reader of a log's lines. It numbers the starts of the processes as attempts."""
 
     def __init__(self, facts: Facts | None = None) -> None:
         self._facts = facts or Facts()
@@ -91,7 +91,7 @@ def read_rows(
         rows: the lines, each with time_ms, job, stream and line, in any order.
         facts: facts from the conf.
         ends: end of each attempt in epoch seconds, by its number (`ends_of`).
-        failures: failure reasons by job name; a job that fails with a NaN logs no line about it.
+        failures: failure reasons by job name, because the NaN that ended a job is on no line of its log.
     """
     streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in rows:

@@ -46,9 +46,9 @@ class FeatureImportanceOverweight(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDepth(Rule):
-    """A tree is deeper than `depth`: the logarithm to base 2 of its largest node id.
+    """A tree is deeper than `depth`, by the logarithm to base 2 of its largest node id, rounded down.
 
-    Source: SageMaker Developer Guide, TreeDepth (4). Worked: node 31 is at depth 4 (the root is node 0), node 63 at 5.
+    Source: SageMaker Developer Guide, TreeDepth (4). Worked: the largest ids 31 and 63 give the depths 4 and 5.
     """
 
     ORIGIN = Origin.DEBUGGER

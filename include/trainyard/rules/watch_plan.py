@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IDLE_RULE = "IdleAccelerators"
-"""Rule that stops a training as its cost cap does: without a verdict, and the model so far becomes the run's model."""
+"""Rule that stops a training as its cost cap does: the model so far becomes the run's model, without a verdict."""
 _POLL_INTERVAL_S = 15.0
 
 
@@ -29,7 +29,7 @@ class WatchPlan:
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.
         on_stop: reaction to a stop, in the form that `trainyard.rules.rule_retry` reads; empty for none.
-        poll_interval_s: seconds between two polls; None for the connection's default.
+        poll_interval_s: seconds between two polls; None for the connection's value, or 15.
     """
 
     rules: tuple[Any, ...] = ()

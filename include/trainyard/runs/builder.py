@@ -198,7 +198,7 @@ def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...]:
-    """Return the events, with the step events evenly thinned to about `most`; the last one is kept."""
+    """Return the events, with the step events evenly thinned to about `most`; the last step is kept."""
     steps = [index for index, event in enumerate(events) if event["event"] == "step"]
     stride = math.ceil(len(steps) / most) if most else 1
     if stride <= 1:

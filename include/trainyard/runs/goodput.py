@@ -1,7 +1,7 @@
 """Goodput of a run: its wall time by cause, and the share spent on steps that survived.
 
 Every moment between the run's start and its end has one cause, so the causes add up to the wall time. If several things
-happened at once, such as rules beside the training, the training comes first.
+happened at once, the time counts for one of them only: for the training, if it is among them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cause(StrEnum):
-    """Causes of wall time, in the order of a run."""
+    """Causes of wall time."""
 
     STEPPING = "stepping"
     DATA_STALL = "stalled on data"
@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpan:
-    """One start of the training processes, to its end.
+    """One start of the training processes, until they end.
 
     Attributes:
         job: the training job.

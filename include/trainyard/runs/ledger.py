@@ -116,9 +116,9 @@ class LedgerEntry:
 
 
 def with_warm_pool(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a job's snapshot with the seconds of its warm pool among the billable ones.
+    """Return a job's snapshot with the seconds of its warm pool added to its billable seconds.
 
-    Worked: 60 billed seconds and a pool that was held for 600 s: 660 s.
+    Worked: 60 billable seconds and a warm pool that was held for 600 s give 660 s.
     """
     billed, held = snapshot.get("billable_seconds"), snapshot.get("warm_pool_seconds")
     return (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_measurement(record: RunRecord, conf: BaseRunConf) -> RunMeasurement | None:
-    """Return the measurement of a run; None if it did not succeed, because its figures are not typical.
+    """Return the measurement of a run; None if it did not succeed, or if its conf can no longer be estimated.
 
     Args:
         record: record of the run.
@@ -89,7 +89,10 @@ def _on_instances_s(job: JobRecord) -> float:
 
 
 def _loop_s(record: RunRecord, work: JobWork) -> float | None:
-    """Return the seconds of all steps after the first; None if the training was resumed or ran fewer or more steps."""
+    """Return the seconds of all steps after the first.
+
+    Return None if the training was resumed, or if it ran fewer or more steps than planned.
+    """
     if any(event.get("event") == "resume" for event in record.history):
         return None
     times = [(int(step), float(at)) for step, at in _times(record)]

@@ -24,7 +24,7 @@ class Notice:
     """One notification.
 
     Attributes:
-        event: identifier of the event within the run, the same on every try: `<job>:interruption:2`.
+        event: identifier of the event within the run, the same on every try, such as `<job>:interruption:2`.
         says: one line that describes the event.
         facts: details of the event, by name.
     """
@@ -76,7 +76,7 @@ class Notifier:
         return notice.occasion in self.notifications.on
 
     def marker(self, notice: Notice) -> str:
-        """Return the address of the object that marks the notification as sent; it depends on the event alone."""
+        """Return the address of the object that marks the notification as sent; it is the same on every try."""
         digest = hashlib.sha256(notice.event.encode()).hexdigest()[:20]
         return f"{self.place.rstrip('/')}/{notice.occasion}-{digest}.json"
 
@@ -155,7 +155,7 @@ def stop_notice(
     """Return the notification of a training that was stopped to save money.
 
     Args:
-        stop: the stop.
+        stop: the stop, as in the run's record.
         by: `its cost cap`, or another cause.
         run_cost_usd: cost of the whole run; None if it is unknown.
         model: the registered version of the last model; None if it was not registered.
@@ -230,7 +230,7 @@ def rule_notice(
     was_stopped: bool,
     cost_usd: float | None = None,
 ) -> Notice:
-    """Return the notification of a rule's first issue in a job; `cost_usd` is an upper bound of its cost so far."""
+    """Return the notification of a rule's first issue in a job; `cost_usd` is at least the job's cost so far."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",

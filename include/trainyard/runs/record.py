@@ -156,12 +156,13 @@ class RunRecord:
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
-        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices;
-            estimate_usd (low, expected, high, by preflight); estimate_error, the total's difference from the expected
-            value, relative to that value; on_demand_usd, the cost of the same seconds without spot; saved_fraction, the
-            share of it that spot saved; usd_per_epoch of the training; and usd_per_loss_point, per whole point by which
-            the validation loss fell from its first measurement to its lowest. On AWS also bill_due_at; after
-            `trainyard bill` also bill (`RunBill`) and bill_error, its relative difference from the ledger.
+        cost: total_usd, is_complete, once_usd, ceiling_usd, budget_usd, max_cost_usd, saved_usd, warm_pool_usd,
+            tokens_trained, usd_per_million_tokens; note (on the prices); estimate_usd (low, expected, high, by
+            preflight); estimate_error, the total's difference from the expected value, relative to that value;
+            on_demand_usd, the cost of the same seconds without spot; saved_fraction, the share of it that spot saved;
+            usd_per_epoch of the training; and usd_per_loss_point, per whole point by which the validation loss fell
+            from its first measurement to its lowest. On AWS also bill_due_at; after `trainyard bill` also bill
+            (`RunBill`) and bill_error, its relative difference from the ledger.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.

@@ -54,7 +54,7 @@ def run_money(
 
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
-    """Return the cost of the jobs' warm pools: of the seconds that the ledger has beyond each job's billed seconds."""
+    """Return the cost of the jobs' warm pools: the ledger's billed seconds beyond each job's own, at its price."""
     entries = ledger.get("entries", ())
     billed_s = {
         each["name"]: each["billable_seconds"] for each in entries if each.get("billable_seconds")

@@ -64,10 +64,10 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         choices=range(1, 65536),
         metavar="PORT",
-        help="TCP port (default: the last one of this folder, or 4566)",
+        help="TCP port (default: the port last used with this folder, or 4566)",
     )
     commands.add_parser(
-        "supervise", help="keep the stack running in the foreground; what 'up' starts"
+        "supervise", help="keep the stack running in the foreground ('up' starts this command)"
     )
     return parser
 

@@ -12,7 +12,7 @@ USUAL_ENGINE_PORT = 4566
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Addresses of the UI and the engine.
+    """Addresses of the UI, the execution API and the engine.
 
     They are fixed for the lifetime of a stack: a restarted component has the same address.
     """

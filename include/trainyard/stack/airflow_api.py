@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TIMEOUT_S = 120
-"""Longest wait for a response: an api-server on a busy machine is slow but alive."""
+"""Longest wait for a response, in seconds: an api-server on a busy machine is slow but alive."""
 
 
 class AirflowApi:
@@ -29,7 +29,7 @@ class AirflowApi:
         self._session.trust_env = False  # a proxy of the user's shell has no business on loopback
 
     def health(self) -> dict[str, Any] | None:
-        """Return the state of Airflow's services by name; None without an api-server."""
+        """Return the state of Airflow's services by name; None without a successful response."""
         try:
             answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
         except requests.RequestException:
@@ -37,7 +37,7 @@ class AirflowApi:
         return dict(answer.json()) if answer.ok else None
 
     def has_dag(self, dag_id: str) -> bool:
-        """Return whether the DAG was parsed and can be triggered."""
+        """Return whether Airflow has parsed the DAG."""
         return self._call("GET", f"/dags/{quote(dag_id)}", allow_missing=True) is not None
 
     def import_errors(self) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ class AirflowApi:
         return [str(run["dag_run_id"]) for run in answer["dag_runs"]]
 
     def fail_run(self, dag_id: str, run_id: str) -> None:
-        """Mark a run failed. This ends its tasks, and they stop their jobs."""
+        """Mark a run as failed. This ends its tasks, and they stop their jobs."""
         self._call("PATCH", _run_path(dag_id, run_id), body={"state": "failed"})
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
 
 
 def _bundles(home: Home) -> list[dict[str, object]]:
-    """Return the bundles of DAG files: the project's folder, and that of the home if it exists."""
+    """Return the bundles of DAG files: the `dags` folders of the project and of the home, if they exist."""
     folders = {"dags-folder": home.project / "dags", "home": home.dags}
     return [
         {

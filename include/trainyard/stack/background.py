@@ -1,4 +1,4 @@
-"""`up` and `down`: the same stack, left running by a detached supervisor."""
+"""`up` and `down`: a stack that a detached supervisor keeps running."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
 def up(home: Home, *, console: Console) -> int:
-    """Start a stack in the background; once a run can be started, print its address and login.
+    """Start a stack in the background; once it can start runs, print its address and login.
 
     If the stack already runs, only print.
 

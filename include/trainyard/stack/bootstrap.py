@@ -35,9 +35,10 @@ def main(requirements: list[str]) -> int:
 
 
 def uv_settings(pip_config: str, *, environment: dict[str, str]) -> dict[str, str]:
-    """Return uv's variables for the output of `pip config list`; those in the environment take precedence.
+    """Return environment variables that give uv the settings in the output of `pip config list`.
 
-    Folders that do not exist are left out: pip only warns about them, but uv would fail.
+    Variables that `environment` already has are left out. So are folders that do not exist: pip only warns about
+    them, but uv would fail.
     """
     settings = dict(_settings(pip_config))
     wanted = {
@@ -76,7 +77,7 @@ def _install(requirements: list[str]) -> None:
         uv += ["--python", str(PYTHON), *files]
         if subprocess.run(uv, env=environment, check=False).returncode == 0:
             return
-        sys.stderr.write("uv could not install these; trying pip\n")
+        sys.stderr.write("uv could not install the requirements; trying pip\n")
     _run(str(PYTHON), "-m", "pip", "install", *files)
 
 
@@ -90,7 +91,7 @@ def _has_uv() -> bool:
 
 
 def _settings(pip_config: str) -> list[tuple[str, str]]:
-    """Return the settings in rising priority, as pip lists them: `global.find-links='/wheels'`."""
+    """Return name and value of each setting, in rising priority. pip lists them as `global.find-links='/wheels'`."""
     found = []
     for line in sorted(pip_config.splitlines(), key=_priority):
         if match := SETTING.match(line):

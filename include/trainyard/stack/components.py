@@ -55,8 +55,8 @@ def engine(home: Home, addresses: Addresses) -> Component:
         raise TrainingRunError(
             "the engine is not installed",
             where=sys.executable,
-            next_step="run 'make engine' in a clone of Trainyard, or install trainyard with the extras engine and "
-            "train into a separate environment",
+            next_step="run 'make engine' in a clone of Trainyard, or install trainyard[engine,train] into a separate "
+            "environment",
         )
     return Component(
         name="engine",

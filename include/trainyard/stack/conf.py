@@ -43,7 +43,7 @@ def load(path: str | Path | None) -> dict[str, Any]:
         where=str(path),
         got=got,
         allowed='a JSON object of params, such as {"max_steps": 100}',
-        next_step="correct the file, then 'make run CONF=file.json'",
+        next_step="correct the file, then run 'make run CONF=file.json'",
     )
 
 
@@ -73,4 +73,4 @@ def check(path: str | Path, home: Home) -> None:
 
 
 _FAULTY = 1
-"""Exit status of `make lint-run` if it finds an error; after any other failure, the check is left to preflight."""
+"""Exit status of the lint command if it finds an error. After any other failure, preflight checks the conf."""

@@ -42,7 +42,7 @@ def airflow_export(url: str, home: Home) -> str:
 
 
 def last_port(home: Home) -> int:
-    """Return the port that the home's engine last used, to keep connections valid, or the usual port without one."""
+    """Return the port that the home's engine last used, so that connections stay valid, or the usual port."""
     try:
         return int(home.engine_port.read_text(encoding="utf-8"))
     except (OSError, ValueError):

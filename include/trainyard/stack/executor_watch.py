@@ -6,7 +6,7 @@
   taken but not begun has no heartbeat. It stays queued forever, because this executor cannot revoke it
   (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler queues it again.
 - Idle workers also end if a failed scheduler waits for the running tasks. A restart of the scheduler also ends the
-  processes of these tasks. So a grace period precedes it, in which a deleted task can stop its job.
+  processes of these tasks. Therefore a grace period precedes the restart, in which a deleted task can stop its job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TITLE = "airflow worker -- LocalExecutor"
 IDLE = "<idle>"
 GRACE_S = 10.0
-"""Grace period: a task notices its deletion by its heartbeat, every 3 s here, and stops its job."""
+"""Seconds of the grace period. A task notices its deletion by its heartbeat, every 3 s here, and stops its job."""
 TAKEN_S = 60.0
 """Seconds after the loss of a busy worker during which its taken but unstarted task is searched for."""
 _QUEUED = """

@@ -29,7 +29,7 @@ class Home:
 
     @property
     def airflow(self) -> Path:
-        """AIRFLOW_HOME."""
+        """The stack's AIRFLOW_HOME."""
         return self.path / "airflow"
 
     @property

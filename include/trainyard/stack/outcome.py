@@ -44,7 +44,7 @@ class Report:
 def fetch_report(
     api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
 ) -> Report:
-    """Copy all objects below the report's prefix to `to/<run_id>/` and return their paths."""
+    """Copy all objects below the report's prefix to `to/<run_id>/` and return the local report."""
     told = api.xcom(dag_id, run_id, TaskId.REPORT, "return_value")
     if not isinstance(told, dict):
         return Report()
@@ -215,7 +215,7 @@ class Unsettled:
     """One resource that is not known to have ended.
 
     Attributes:
-        status: status of the service, or the reason why it is unknown.
+        status: status in the service, or the reason why it is unknown.
     """
 
     kind: str
@@ -224,7 +224,7 @@ class Unsettled:
 
 
 def find_unsettled(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> list[Unsettled]:
-    """Return the entries of the run's ledger that have not ended; none if the run has no ledger."""
+    """Return the resources in the run's ledger that are not known to have ended; empty if it has no ledger."""
     prepared = api.xcom(dag_id, run_id, TaskId.PREFLIGHT, "return_value")
     uri = prepared.get("ledger_uri") if isinstance(prepared, dict) else None
     return list(_unsettled(aws, str(uri))) if uri else []

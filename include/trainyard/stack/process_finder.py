@@ -24,7 +24,7 @@ def find(home: Home, victim: str) -> int | None:
     Args:
         home: home of the stack.
         victim: `engine`, `scheduler`, `triggerer`, `dag-processor`, `api-server` (of the UI and the REST API), `worker`
-            (that runs a task) or `rank` (of the training job, not its launcher).
+            (one that runs a task) or `rank` (of the training job, not its launcher).
     """
     match victim:
         case "worker":

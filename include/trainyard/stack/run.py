@@ -27,7 +27,7 @@ DAG_ID = "train_end_to_end"
 def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = DAG_ID) -> int:
     """Run the DAG once, in the stack that is up or in a temporary one; return 0 only on success.
 
-    Raises a TrainingRunError if the stack does not start or the conf is rejected; no process is left in these cases.
+    Raises a TrainingRunError if the stack does not start or the conf is rejected. A temporary stack is then stopped.
     """
     with display_for(console) as display:
         if (record := read_record(home)) is not None and record.purpose == "up":

@@ -67,9 +67,10 @@ class Stack:
         purpose: str = "run",
         engine_port: int = USUAL_ENGINE_PORT,
     ) -> None:
-        """Create a stack that is not started; `engine_port` is the usual port of its engine.
+        """Create a stack that is not started.
 
-        `purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped).
+        `purpose` is `run` (free ports, ends with the run) or `up` (runs until it is stopped). With `up`, the UI has
+        its usual port and the engine has `engine_port`, if these are free.
         """
         self.home = home
         self.purpose = purpose

@@ -19,13 +19,14 @@ class FindingRow:
     """Results of one measured cell (strategy and number of ranks), compared with the others.
 
     Attributes:
-        base: the cell to compare the speed with: the same strategy on as many ranks as the reference, or the reference.
+        base: the cell to compare the speed with: that of the same strategy with as many ranks as the reference, or the
+            reference if there is none.
         speedup: the cell's samples/s divided by the base's.
         efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
         epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.
         loss_difference: the largest relative difference to the reference's loss, over the steps that both logged.
         validation_difference: the relative difference of the last validation loss.
-        agrees: whether both differences are within the tolerance; None if neither can be calculated.
+        agrees: whether the known differences are within the tolerance; None if neither is known.
     """
 
     name: str

@@ -22,7 +22,8 @@ class Measures:
     """Measures of one training. A measure that its files lack is None or empty.
 
     Attributes:
-        samples_per_second: over all ranks, after the warm-up, without evaluations and checkpoints.
+        samples_per_second: over all ranks, after the warm-up and before the profiled steps, without evaluations and
+            checkpoints.
         slowest, fastest: the least and the most samples/s of a single step line.
         units_per_second: the same speed in the task's `unit`, tokens or samples.
         steps_measured: number of steps that these speeds cover.

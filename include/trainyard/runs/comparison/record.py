@@ -47,7 +47,7 @@ class CellRecord:
 
     @property
     def is_measured(self) -> bool:
-        """True if the training completed and reports its speed."""
+        """True if the training completed and its speed is known."""
         return self.failure is None and self.measures.samples_per_second is not None
 
 
@@ -84,7 +84,7 @@ class ComparisonRecord:
 
     @property
     def status(self) -> str:
-        """`failed` if no cell was measured, `incomplete` if some cells failed, otherwise `succeeded`."""
+        """`succeeded` if all cells were measured, `incomplete` if some were, and `failed` if none was."""
         if not self.measured:
             return "failed"
         return "succeeded" if len(self.measured) == len(self.cells) else "incomplete"

@@ -1,13 +1,16 @@
-"""Continuity of a run: the cost of its interruptions, and proof that each sample was used once. Pure.
+"""Continuity of a run: the cost of its interruptions, and proof that each sample was used once.
+
+Pure, except that `log_lines` reads and writes the log file.
 
     document    the measured values, and continuity.json, field by field
     log_lines   the lines of a training log, and the file of all attempts' lines
     starts      the starts of the training processes with their steps, from the lines
     spans       the lifetimes of a job's instances, from its secondary statuses
     attempts    the attempts of a run, from starts and spans
+    bills       the jobs' bills, and each attempt's share of them
     measure     the surviving steps of each attempt with their samples, and `Continuity`
 
-`verify` calculates the same numbers in another way and imports nothing from this package.
+`make verify` calculates the same numbers in another way and imports nothing from this package.
 """
 
 from trainyard.runs.continuity.document import Attempt, Bill, Continuity

@@ -19,7 +19,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillShare:
-    """Share of one attempt in its job's bill. Unknown amounts are None."""
+    """One attempt's share of its job's bill. Unknown amounts are None."""
 
     billed_seconds: float | None
     billed_usd: float | None
@@ -32,7 +32,7 @@ def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
 
 
 def shares_of(lives: Sequence[Life]) -> list[BillShare]:
-    """Return each attempt's share in its job's bill: by time on instances, or equal if there was none."""
+    """Return each attempt's share of its job's bill, by time on instances; equal shares if no attempt had any."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:

@@ -1,8 +1,8 @@
 """continuity.json: steps, redone steps, waiting times and cost of the attempts of a training run.
 
     {"format": "trainyard-continuity", "version": 1,
-     "why_unknown": null,              reason if the log had nothing to measure; then the numbers from the log are empty
-     "is_finished": true,              the last attempt completed
+     "why_unknown": null,              reason if the log had nothing to measure; its values are then null or 0
+     "is_finished": true,              the last job completed
      "final_step": 400,                the last step of the surviving lineage
      "seed": 1, "num_samples": 9411, "global_batch_size": 16, "max_steps": 400,
      "weights_sha256": "ab...",        logged by the last attempt at its end
@@ -25,9 +25,9 @@
 
 Times are epoch seconds. Durations are seconds, rounded to milliseconds; stalls are rounded to microseconds. An amount
 of money is null if a price or the billed seconds are unknown. The surviving lineage is the steps of each attempt that
-no later attempt repeated. Step s uses the positions [(s - 1) * B, s * B) of the
-sample order, B being the global batch size. Each epoch has each sample once, so a position that is covered once is a
-sample that was seen once.
+no later attempt repeated. Step s uses the positions [(s - 1) * B, s * B) of the sample order, and B is the global
+batch size. Each epoch has each sample once, so a position that is covered once is a sample that was seen once in its
+epoch.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Attempt:
         resumed_at: number of steps that were complete at the start; None without a start.
         first_step: the first step of the attempt; None if no step was logged.
         last_step_logged: the last step in the log; the actual last step may be later.
-        kept_until: the last surviving step: the smallest step from which a later start resumed.
-        steps_redone: number of logged steps after that, which a later attempt repeated.
+        kept_until: the last surviving step, which is the smallest step from which a later start resumed; for the last
+            start, its last step.
+        steps_redone: number of steps up to the last logged one that did not survive.
         began_at: end of the previous attempt, or creation of the job.
         ready_at: time when instances were available.
         started_at: time of the processes' `start` line.

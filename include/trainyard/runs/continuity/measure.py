@@ -184,8 +184,9 @@ def _lineage_sums(lives: Sequence[Life]) -> dict[str, Any]:
 def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
     """Return the last surviving step of each start; for the last start, its last step.
 
-    It is the smallest step from which any later start resumed: a later one may resume from an older checkpoint, or from
-    step 0 if checkpoints are damaged. If it is below the start's own `resumed_at`, no step of that start survived.
+    It is the smallest step from which any later start resumed: a start may resume from an older checkpoint than the
+    start before it, or from step 0 if checkpoints are damaged. If it is below the start's own `resumed_at`, no step of
+    that start survived.
 
     Worked example: starts at 0 (to step 40), 30 (to 50) and 10 (to 60) keep 10, 10 and 60.
     """

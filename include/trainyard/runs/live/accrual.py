@@ -15,7 +15,7 @@ _SEARCHES = frozenset({"tuning", "automl"})
 
 
 def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
-    """Return the cost of a job so far in USD, at the on-demand price; None if it is unknown, and for a search.
+    """Return the cost of a job so far in USD; None if it is unknown, as for a search before its billed time is known.
 
     Args:
         job: snapshot of the job as a mapping (`JobSnapshot.to_dict`).

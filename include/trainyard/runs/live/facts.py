@@ -1,4 +1,4 @@
-"""Rows of Airflow's database about one run: the input of each page of a run."""
+"""Rows of Airflow's database about one run: the input of the pages that show it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunRow:
         is_paused: whether the DAG is paused, so that no further task starts.
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
-        failed: the newest job as a mapping, for each task with a failed job.
+        failed: the newest failed job, as a mapping, of each task that had one.
         connections: `aws_conn_id` and `region_name` of each task that has started a job.
         links: addresses of the pages of each task's newest job, by link class name.
     """

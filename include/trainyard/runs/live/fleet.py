@@ -143,7 +143,7 @@ def _is_active(run: RunRow, task_id: str) -> bool:
 
 
 def _stage(run: RunRow) -> str | None:
-    """Return the current task of a run, or None if the run is over."""
+    """Return the current task of a run; None if the run is over or no task is active."""
     if run.is_over:
         return None
     at = [each for each in run.tasks if each.state in _AT_WORK]

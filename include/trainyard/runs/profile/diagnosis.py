@@ -116,7 +116,7 @@ class Diagnosis:
     """Bottleneck of a training, and all issues that the rules found.
 
     Attributes:
-        bottleneck: the issue that costs most time; None if the rules found none. `largest` then names the largest part.
+        bottleneck: the issue that costs most time; None if the rules found no issue, or only growth of memory.
         hindrances: all issues of the rules, the most expensive first.
         not_judged: by rule, the reason why it was not evaluated.
         largest: the largest part of a step, with its share of the step time (0 to 1); None without measured parts.

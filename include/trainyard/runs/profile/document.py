@@ -1,11 +1,12 @@
 """profile.json: a profile as data, and its summary in the run's report.
 
-{"format": "trainyard-profile", "version": 1, "num_steps": 400, "num_ranks": 2,
+{"format": "trainyard-profile", "version": 1, "page": "profile.html", "num_steps": 400, "num_ranks": 2,
+ "num_outliers": 3,
  "bottleneck": {"title", "sentence", "advice", "rule", "cost"},
  "hindrances": [...], "not_judged": {rule: why},
  "step_time": {"shares": {part: 0 to 1}, "ranks": [{"rank", "num_steps", "mean_seconds", "median_seconds",
                "p95_seconds", "local_seconds", "parts": {part: seconds}} ...],
-               "over_steps": [{"first", "last", "parts"} ...], "why_none": ""},
+               "over_steps": [{"first", "last", "parts", "slowest_seconds"} ...], "why_none": ""},
  "outliers": {"limit_seconds", "median_seconds", "num_steps", "found": [...]},
  "stragglers": {"ranks": [...], "why_none": ""},
  "usage": [{"key", "unit", "why_none", "hosts": [{"host", "mean", "p95", "points"} ...]} ...],

@@ -25,7 +25,8 @@ class Outlier:
 
     Attributes:
         seconds: duration on the slowest rank.
-        part: the part that exceeded its median most, on `rank` by `excess_seconds`; None if parts were not measured.
+        part: the part that exceeded its median most, on `rank` by `excess_seconds`; waits for other ranks count half.
+            None if parts were not measured.
         beside: another event at that time, such as a checkpoint.
     """
 

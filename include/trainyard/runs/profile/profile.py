@@ -49,11 +49,11 @@ class AttemptBegin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWait:
-    """Straggler measure of a rank: busy time before the first collective, and waiting time in it.
+    """Straggler measure of a rank: time before the first collective, and mean time blocked by collectives per step.
 
     Attributes:
         local_seconds: median seconds before the first collective; None if not measured.
-        score: the fastest rank's `local_seconds` divided by this rank's; 1 is the fastest.
+        score: the fastest rank's `local_seconds` divided by this rank's; 1 for the fastest rank.
         points: (step, local seconds), thinned.
         issue: the issue of rule Straggler; empty if there is none.
     """

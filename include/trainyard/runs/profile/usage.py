@@ -202,8 +202,8 @@ class MeasuredMemory:
 
     Attributes:
         place: the host, or one of its GPUs: `algo-1`, `algo-1 gpu 0`.
-        early: mean of the second quarter of the samples; None if there are too few. The first quarter does not count,
-            because a training fills its memory in it.
+        early: mean of the second quarter of the samples; None if there are too few. The first quarter, in
+            which a training fills its memory, does not count.
         late: mean of the last quarter; None if there are too few samples.
     """
 

@@ -90,7 +90,7 @@ def render_report_html(record: RunRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesView:
-    """Rules section: the evaluated rules, and those that had no data."""
+    """Rules section: the rules that were evaluated, and those that were not."""
 
     sentence: str
     tone: str

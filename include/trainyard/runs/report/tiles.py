@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """Return the known key numbers: losses (or the own metric), cost, time, throughput and steps."""
+    """Return the known key numbers: losses (or metrics of the user's evaluation), cost, time, throughput and steps."""
     found = [
         _validation_tile(record),
         _test_tile(record),

@@ -18,7 +18,7 @@ class TabularRecord:
 
     Attributes:
         conf: the run's params.
-        facts: facts of the data: `num_rows` by split, `num_columns`, `fingerprint`.
+        facts: facts of the data, such as `target`, `num_rows` by split, `num_columns` and `fingerprint`.
         search: result of the AutoML task.
         candidates: all candidates, the best first.
         importance: `name`, `importance` and `std` per column, the most important first.
