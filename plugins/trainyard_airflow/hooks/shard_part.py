@@ -40,7 +40,7 @@ _MOST_REASON_CHARACTERS = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write this instance's part, and return the exit code: 0, or 1 after an error, which is also the ExitMessage."""
+    """Write this instance's part, and return the exit code: 0, or 1 after an error; its text is the ExitMessage."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     os.environ.setdefault(
