@@ -105,7 +105,7 @@ def checked_spec(spec: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerJob:
-    """The spec of a trainer's job, and the `distribution` that is equivalent to its driver."""
+    """The spec of a trainer's job, and the `distribution` that is equivalent to the SDK's driver."""
 
     spec: TrainingJobSpec
     distribution: Mapping[str, Any]

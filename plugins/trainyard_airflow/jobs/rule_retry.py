@@ -62,8 +62,9 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    The remedy is `CONTINUE` for stops beyond `retry.most`, and for the last stop if it was the task's result: the
-    training resumes unchanged from the end of the last job.
+    `CONTINUE` resumes the training unchanged from the end of the last job. It is the remedy after stops beyond
+    `retry.most`, and after the last stop if that stop was the task's result. If a person chooses the remedies, it is
+    the remedy after a stop without a choice or with the choice `END`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
