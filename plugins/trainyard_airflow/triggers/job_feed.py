@@ -173,8 +173,8 @@ async def subscribed(
 ) -> AsyncIterator[JobFeed]:
     """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
 
-    The feed is created with its first subscription, and ends with its last, which waits until the feed's clients are
-    closed: if the loop ended meanwhile, a client that is being opened would leave its sockets open.
+    The first subscription creates the feed. The end of the last one closes it, and waits until its clients are closed:
+    if the loop ended meanwhile, a client that is being opened would leave its sockets open.
     """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind
