@@ -6,7 +6,7 @@ Airflow finds the policy of an installed Trainyard by the entry point `airflow.p
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
 task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. Each
 may have a connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the
-first pool that fits its job. A task keeps a named pool that its DAG's author chose, such as the pool of a team, because
+first pool that fits its job. A task keeps the pool that its DAG's author chose, such as the pool of a team, because
 Airflow does not pass a task's team to a policy.
 """
 
@@ -59,11 +59,11 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-        """Put a task with training instances into the pool, with one slot per instance.
+        """Put a task with training instances into a pool of `TRAINYARD_TRAINING_POOL`, with one slot per instance.
 
         It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
-        pool that the DAG's author chose is kept, and counts instances only if it is one of the named pools. The hook
-        never raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
+        pool that the DAG's author chose is kept, and counts instances only if the variable names it. The hook never
+        raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
         belong to a team, or tasks of other teams would never be scheduled.
         """
         if dag_run is not None:
@@ -74,7 +74,7 @@ else:  # Airflow 3.2 does not pass the run
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
-        """Put a task with training instances into the pool, with one slot per instance of a run with default params."""
+        """Put a task with training instances into a pool; the params' defaults decide the number of slots."""
         _put_into_pool(task_instance, None)
 
 

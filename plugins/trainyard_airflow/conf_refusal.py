@@ -1,4 +1,4 @@
-"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that has too many levels.
+"""Middleware of the API server that reports all errors of a rejected conf, and rejects a conf with too many levels.
 
 When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
 schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
@@ -43,7 +43,7 @@ class ConfRefusals:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; the response to a triggered run passes through `_Exchange`."""
+        """Handle a request. If it triggers a run, the request and its response pass through an `_Exchange`."""
         dag_id = _triggered(scope)
         if dag_id is None:
             await self._app(scope, receive, send)
