@@ -67,8 +67,8 @@ class SageMakerJobs:
 
         Raises:
             NameTakenError: a job of this name exists; this call may have created it although its answer was lost.
-            ThrottledError: the service throttled the call or failed; the job does not exist, or that is unknown.
-            BotoCoreError: the service did not answer; the job does not exist, or that is unknown.
+            ThrottledError: the service throttled the call or failed, and a Describe call found no job, or failed too.
+            BotoCoreError: the service did not answer, and a Describe call found no job, or failed too.
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"

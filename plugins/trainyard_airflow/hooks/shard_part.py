@@ -71,7 +71,7 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
     Args:
         objects: store of the plan, the source and the shards.
         plan_uri: the plan of the data set.
-        max_source_bytes: the limit for which the plan was made; 0 = no limit.
+        max_source_bytes: the plan's limit on source bytes; 0 = no limit.
         base: the container's `/opt/ml`, with the job's resource configuration and space for temporary files.
     """  # noqa: DOC501 - a file that another process deleted
     with objects.open(plan_uri) as stream:
