@@ -27,7 +27,7 @@ _MOST_ATTEMPTS = 200
 
 
 class NextAction(StrEnum):
-    """Next step with a task's job."""
+    """Next action on a task's job."""
 
     SUBMIT = "submit"
     ATTACH = "attach"

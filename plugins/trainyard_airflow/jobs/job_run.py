@@ -215,7 +215,7 @@ class JobRun:
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step:
-        """Return the step after the answer to an `AskHuman` by a person, or by the policy as the default.
+        """Return the step after the answer to an `AskHuman`, given by a person or, by default, by the plan.
 
         Args:
             chosen: the remedy.
@@ -513,7 +513,7 @@ class JobRun:
 
 
 def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
-    """Return the wait on the next rung, because the quota of this rung is too small for the job.
+    """Return the progress of the wait, moved to the next rung, because the quota of this rung is too small.
 
     Raises:
         QuotaTooSmallError: there is no further rung.

@@ -42,7 +42,7 @@ COPIES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierStop:
-    """Stop of an earlier job of the task by a rule.
+    """Stop of an earlier job of the task by a rule, or by its script at a non-finite value.
 
     Attributes:
         step: step at which the rule found the issue; None or 0 if it is not known.
@@ -116,7 +116,7 @@ def change_request(
         s3: a boto3 client.
         request: request of the next job; changed in place.
         retry: settings of the retry.
-        stops: stops of all earlier jobs that a rule ended.
+        stops: stops of all earlier jobs that a rule or their script ended.
 
     Raises:
         SpecError: the learning rate is to be lowered, but the request has none.

@@ -192,7 +192,7 @@ class RuleStopPolicy(EndPolicy):
         return retry
 
     def _stops_before(self, name: str) -> list[EarlierStop]:
-        """Return the stop of each earlier job that a rule ended."""
+        """Return the stop of each earlier job that a rule or its script ended."""
         stops: list[EarlierStop] = []
         last_verdict, attempt = self._memory.verdict_attempt, 0
         while (job := self._jobs.name_of(attempt + 1)) != name:

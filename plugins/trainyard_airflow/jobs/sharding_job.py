@@ -56,7 +56,7 @@ class ShardingJob:
 
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
-        code_location: S3 prefix the code is uploaded under.
+        code_location: S3 prefix of the uploaded code.
         image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If a required package is missing,
             such as pyarrow or tokenizers, pip installs it, which needs access to a package index.
         volume_size: GiB per instance, for the shards that are being written.
