@@ -48,7 +48,7 @@ _LOG_OVERLAP_MS = 15_000
 """Milliseconds by which a line may arrive later than it was printed."""
 _LOG_PAGES = 5
 _CLOSE_S = 10.0
-"""Seconds to wait for closing clients; a job whose task was killed is stopped after them, within Airflow's 30 s."""
+"""Maximum seconds to wait until the feed's clients are closed."""
 _LOG_ROUNDS_BEHIND = 4
 _MOST_LINES = 2_000
 _LINES_AT_ONCE = 500
