@@ -31,7 +31,7 @@ _MARKS = re.compile(rb'\\.?|["\[\]{}]', re.DOTALL)
 _MOST_LEVELS = 100
 """Maximum depth of a conf. Airflow 3.3 serializes about 250 levels of its response."""
 _MOST_BYTES = 1 << 20
-"""Maximum size of a request that is kept in memory, because anyone can send one without a login.
+"""Maximum size of a request that is kept in memory. There is a limit because no login is needed to send one.
 
 Longer requests get Airflow's own response."""
 
@@ -99,7 +99,7 @@ class _Exchange:
 
     @property
     def plain_scope(self) -> Scope:
-        """The request's scope without `accept-encoding`, which keeps the response uncompressed."""
+        """The request's scope without `accept-encoding`, so the response is not compressed."""
         headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
         return {**self._scope, "headers": headers}
 
