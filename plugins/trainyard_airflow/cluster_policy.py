@@ -6,7 +6,7 @@ Airflow finds the policy of an installed Trainyard by the entry point `airflow.p
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
 task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. Each
 may have a connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the
-first pool that fits its job. A task keeps a named pool that its DAG's author chose, such as the pool of a team, because
+first pool that fits its job. A task keeps the pool that its DAG's author chose, such as the pool of a team, because
 Airflow does not pass a task's team to a policy.
 """
 
@@ -59,11 +59,11 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-        """Put a task with training instances into the pool, with one slot per instance.
+        """Put a task with training instances into a pool of `TRAINYARD_TRAINING_POOL`, with one slot per instance.
 
         It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
-        pool that the DAG's author chose is kept, and counts instances only if it is one of the named pools. The hook
-        never raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
+        pool that the DAG's author chose is kept, and counts instances only if the variable names it. The hook never
+        raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
         belong to a team, or tasks of other teams would never be scheduled.
         """
         if dag_run is not None:
@@ -74,7 +74,7 @@ else:  # Airflow 3.2 does not pass the run
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
-        """Put a task with training instances into the pool, with one slot per instance of a run with default params."""
+        """Put a task with training instances into a pool; the params' defaults decide the number of slots."""
         _put_into_pool(task_instance, None)
 
 
@@ -82,7 +82,8 @@ def activate() -> None:
     """Make Airflow call the hook if TRAINYARD_TRAINING_POOL is set.
 
     Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, and would never call the hook of an
-    entry point. If `is_noop` is False, Airflow 3.2 loses the trace context of every task.
+    entry point. Without the variable, `is_noop` stays True: if it is False, Airflow 3.2 loses the trace context of
+    every task.
     """
     if os.environ.get("TRAINYARD_TRAINING_POOL"):
         settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
@@ -116,7 +117,7 @@ def _join_trace(task_instance: Any, dag_run: Any) -> None:
 
 
 def _task_carrier(carrier: Mapping[str, str]) -> dict[str, str]:
-    """Return the trace context of a new child of the run's span; Airflow exports the new span when the task ends."""
+    """Return the trace context of a new child span of the run; Airflow exports this span when the task ends."""
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -162,19 +163,19 @@ def _pool_of(
 
 
 def _param_defaults(task: Any) -> dict[str, Any]:
-    """Return the defaults of the params of a stored task's DAG."""
+    """Return the defaults of the params of a serialized task's DAG."""
     return dict(task.dag.params) if task.dag else {}
 
 
 def _specs(task: Any) -> Sequence[object]:
-    """Return the specs of a stored task's jobs: one, or several if the task is mapped over a list of specs."""
+    """Return the specs of a serialized task's jobs: one, or several if the task is mapped over a list of specs."""
     expanded = getattr(task.expand_input, "value", {}) if task.is_mapped else {}
     listed = expanded.get("spec") if isinstance(expanded, Mapping) else None
     return listed if isinstance(listed, list) and listed else [_argument(task, "spec")]
 
 
 def _argument(task: Any, name: str) -> object:
-    """Return an argument of a stored task, mapped or not; None if it has no such argument."""
+    """Return an argument of a serialized task, mapped or not; None if the task has no such argument."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name, None)
 
 

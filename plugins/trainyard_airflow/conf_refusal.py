@@ -1,4 +1,4 @@
-"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that has too many levels.
+"""Middleware of the API server that reports all errors of a rejected conf, and rejects a conf with too many levels.
 
 When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
 schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
@@ -31,7 +31,7 @@ _MARKS = re.compile(rb'\\.?|["\[\]{}]', re.DOTALL)
 _MOST_LEVELS = 100
 """Maximum depth of a conf. Airflow 3.3 serializes about 250 levels of its response."""
 _MOST_BYTES = 1 << 20
-"""Maximum size of a request that is kept in memory, because anyone can send one without a login.
+"""Maximum size of a request that is kept in memory. There is a limit because no login is needed to send one.
 
 Longer requests get Airflow's own response."""
 
@@ -43,7 +43,7 @@ class ConfRefusals:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; the response to a triggered run passes through `_Exchange`."""
+        """Handle a request. If it triggers a run, the request and its response pass through an `_Exchange`."""
         dag_id = _triggered(scope)
         if dag_id is None:
             await self._app(scope, receive, send)
@@ -99,7 +99,7 @@ class _Exchange:
 
     @property
     def plain_scope(self) -> Scope:
-        """The request's scope without `accept-encoding`, which keeps the response uncompressed."""
+        """The request's scope without `accept-encoding`, so the response is not compressed."""
         headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
         return {**self._scope, "headers": headers}
 

@@ -98,7 +98,7 @@ def test_what_was_waited_is_told() -> None:
     placement = place_next(RUNGS, [job(SPOT, "stopped waiting")], max_run_s=HOUR)
 
     assert placement.facts()["rung_waited_s"] == 600
-    assert "it waited 10 min 00 s of at most 10 min 00 s" in placement.reason
+    assert "it waited 10 min 00 s, and its max_wait_s is 10 min 00 s" in placement.reason
 
 
 def test_an_unbounded_rung_is_not_left_for_a_stop_by_hand() -> None:

@@ -121,7 +121,7 @@ def test_nobody_is_asked_about_a_model_that_misses_its_condition(
 def test_without_a_yes_nothing_is_registered(
     surroundings: RegisterSurroundings, event: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(AirflowSkipException, match=f"not registered: {why}; it is at s3://"):
+    with pytest.raises(AirflowSkipException, match=f"not registered: {why}; the model is at s3://"):
         register().execute_answered(surroundings.context, event)
 
 

@@ -153,7 +153,7 @@ def test_a_training_without_statistics_says_so(
     assert "no statistics below s3://" in summary["step_time"]["why_none"]
     assert summary["bottleneck"]["title"] == "Not known"
     page = written(s3, aws_connection.bucket, f"{task.run_id}/report/")["profile.html"]
-    assert b"the hyperparameter statistics is off" in page
+    assert b"the hyperparameters have statistics=off" in page
 
 
 def test_more_than_can_be_read_is_left_and_said(

@@ -32,7 +32,9 @@ def test_silence_of_a_training_that_was_heard_of_is_a_hang() -> None:
 
     assert verdict is not None
     assert verdict.cause is StopCause.HUNG
-    assert verdict.text == "its training printed nothing for 1 min 00 s (heartbeat_timeout_s 60)"
+    assert (
+        verdict.text == "its training printed no heartbeat for 1 min 00 s (heartbeat_timeout_s 60)"
+    )
 
 
 def test_silence_counts_from_when_the_instances_began_to_train_again() -> None:

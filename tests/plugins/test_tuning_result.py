@@ -116,10 +116,12 @@ def test_trials_tell_the_best_where_the_service_does_not(value: float | None) ->
 
 def test_search_without_any_objective_is_an_error_that_names_the_regex() -> None:
     silent = [replace(TRIAL, objective=None)]
-    with pytest.raises(JobFailedError, match="none of its 1 trials has an objective") as raised:
+    with pytest.raises(
+        JobFailedError, match="none of its 1 trials has a finite objective"
+    ) as raised:
         usable_best(SEARCH, replace(FACTS, best_name=None, best_value=None), silent)
 
-    assert "the regex of the metric loss" in str(raised.value)
+    assert "the regex of metric 'loss'" in str(raised.value)
 
 
 def result_of(trials: list[Trial]) -> Any:

@@ -169,7 +169,7 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
 
 
 def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
-    """Yield a finding if a data source is forbidden, does not exist or is empty."""
+    """Yield a finding if a data source is forbidden, of an unknown kind, missing or empty."""
     if source == STANDARD_LIBRARY:
         return
     if refused := _local_refusals(clients, source, where="source"):
@@ -239,7 +239,7 @@ def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Find
 
 
 def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
-    """Yield the faults of a run's notification topic; a warning if the connection may not read the topic."""
+    """Yield the faults of a run's notification topic; a warning if the topic cannot be read."""
     where, arn = "notifications.topic_arn", notifications.topic_arn
     if notifications.region != clients.region:
         yield Finding(

@@ -56,7 +56,7 @@ class AutoMLCandidates:
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
         """Return the snapshot of an ended AutoML job with the billed instance-seconds of all its jobs.
 
-        Its instance type is the type of these jobs; None if their types differ, because there is no single price.
+        Its instance type is the one that all these jobs have; None if they have several, and hence several prices.
         """
         jobs = self.children(automl.name)
         types = {each.instance_type for each in jobs}

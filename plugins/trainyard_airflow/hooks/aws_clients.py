@@ -95,7 +95,7 @@ class _SharedSessionHook(AwsBaseHook):
 class AwsClients:
     """The clients of one connection, each created once, with the same region, endpoint and settings.
 
-    The provider's hooks do not pass the region from service to service; here all services have this object's region.
+    The provider's hooks of different services may have different regions; here all services have the same region.
     """
 
     def __init__(self, connection: ConnectionArguments) -> None:
@@ -125,7 +125,7 @@ class AwsClients:
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
         """Return a context manager that opens an aiobotocore client of a service.
 
-        It has botocore's default retries only: code in the triggerer retries by itself and logs it.
+        It has botocore's default retries only, because code in the triggerer logs and repeats failed calls itself.
         """
         hook = self._hook(service)
         opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
@@ -343,8 +343,8 @@ class AwsClients:
                 Finding(
                     where=f"connection {name!r}",
                     what="does not exist in this Airflow",
-                    next_step=f"for a local engine, set the {variable} line that `trainyard engine` printed, and "
-                    "restart Airflow; for AWS, create the connection (docs/aws.md)",
+                    next_step=f"for a local engine, set {variable} as `trainyard engine` printed it, and restart "
+                    "Airflow; for AWS, create the connection (docs/aws.md)",
                 )
             ]
         )

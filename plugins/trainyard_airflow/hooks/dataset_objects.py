@@ -57,7 +57,7 @@ class S3DatasetObjects:
             raise FileNotFoundError(uri)
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete these objects, which are in one bucket, in requests of up to 1,000. A missing one is ignored.
+        """Delete these objects, which are in one bucket, in requests of up to 1,000. A missing object is ignored.
 
         Raises:
             TrainingRunError: S3 refuses to delete an object.

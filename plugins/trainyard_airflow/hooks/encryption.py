@@ -1,4 +1,4 @@
-"""Server-side encryption of every object that Airflow's own processes write."""
+"""Server-side encryption of the objects that Trainyard writes to S3 from Airflow's processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN = ("ServerSideEncryption", "SSEKMSKeyId", "SSECustomerAlgorithm")
 
 
 def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
-    """Add SSE-KMS with `kms_key_id` to each write of an S3 client that sets no encryption.
+    """Add SSE-KMS with `kms_key_id` to those writes of an S3 client that set no encryption.
 
     A bucket policy may require `x-amz-server-side-encryption` in the request even if the bucket has a default.
 

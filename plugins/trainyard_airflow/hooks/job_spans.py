@@ -67,7 +67,7 @@ class TaskTrace:
         return f"{self.trace_id:032x}"
 
     def environment(self, job_name: str) -> dict[str, str]:
-        """Return the environment variable that passes a job its span."""
+        """Return the environment variable that passes the job's span to the job."""
         return {TRACEPARENT: f"00-{self.hex_id}-{self._id(job_name):016x}-01"}
 
     def spans(

@@ -67,8 +67,8 @@ class SageMakerJobs:
 
         Raises:
             NameTakenError: a job of this name exists; this call may have created it although its answer was lost.
-            ThrottledError: the service throttled the call or failed, and the job does not exist.
-            BotoCoreError: the service did not answer, and the job does not exist or its existence is unknown.
+            ThrottledError: the service throttled the call or failed, and a Describe call found no job, or failed too.
+            BotoCoreError: the service did not answer, and a Describe call found no job, or failed too.
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"
@@ -94,11 +94,11 @@ class SageMakerJobs:
             return False
 
     def stop(self, name: str, *, is_kill: bool = False) -> bool:
-        """Request the stop of the job; return False if it has ended or does not exist.
+        """Request the stop of the job; return False if it does not exist, has ended or is already stopping.
 
         Args:
             name: the job.
-            is_kill: whether the reason is that its task was cleared or marked; a tag then records it for `was_killed`.
+            is_kill: whether the job's task was killed, for example cleared; a tag records this for `was_killed`.
 
         Raises:
             TrainingRunError: the service rejected the stop although the job runs.
@@ -132,7 +132,7 @@ class SageMakerJobs:
             )
 
     def was_killed(self, arn: str) -> bool:
-        """Return whether the job was stopped because its task was cleared or marked, and not by a person."""
+        """Return whether the job has the tag of a stop because its task was killed."""
         with refusals_typed(arn):
             return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
 

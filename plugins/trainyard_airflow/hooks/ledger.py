@@ -74,7 +74,7 @@ class RunLedger:
         return Ledger.of(self._entries())
 
     def reconciled(self, *, releases_pools: bool = False) -> Ledger:
-        """Return all entries, and settle those whose resources have ended according to the service.
+        """Return all entries, and settle those whose resources the service reports as ended or never created.
 
         Args:
             releases_pools: whether to release warm pools; a later call settles their entries.

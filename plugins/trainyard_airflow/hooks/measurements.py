@@ -55,7 +55,7 @@ class MeasurementFolder:
         return tuple(found)
 
     def write(self, measurement: RunMeasurement) -> None:
-        """Store the measurement of a run; each time of measurement has its own object.
+        """Store the measurement of a run; a later measurement of the same run is a separate object.
 
         Raises:
             TrainingRunError: S3 rejected the write.

@@ -40,7 +40,7 @@ def code_and_message(error: ClientError) -> tuple[str, str]:
 
 
 def has_old_credentials(error: ClientError) -> bool:
-    """Return whether the service rejected expired credentials, which the connection may have renewed meanwhile."""
+    """Return whether the service rejected the credentials, which the connection may have renewed meanwhile."""
     return code_and_message(error)[0] in _CREDENTIAL_CODES
 
 

@@ -1,4 +1,4 @@
-"""Retries of AWS calls, and their limit within a task."""
+"""Retry settings of boto3 clients: many tries, or few tries with short timeouts."""
 
 from __future__ import annotations
 

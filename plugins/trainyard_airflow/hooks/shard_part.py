@@ -40,7 +40,7 @@ _MOST_REASON_CHARACTERS = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write this instance's part, and return the exit code: 0, or 1 after an error, which is also the ExitMessage."""
+    """Write this instance's part, and return the exit code: 0, or 1 after an error; its text is the ExitMessage."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     os.environ.setdefault(
@@ -71,7 +71,7 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
     Args:
         objects: store of the plan, the source and the shards.
         plan_uri: the plan of the data set.
-        max_source_bytes: the limit for which the plan was made; 0 = no limit.
+        max_source_bytes: the plan's limit on source bytes; 0 = no limit.
         base: the container's `/opt/ml`, with the job's resource configuration and space for temporary files.
     """  # noqa: DOC501 - a file that another process deleted
     with objects.open(plan_uri) as stream:

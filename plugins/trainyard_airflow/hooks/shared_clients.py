@@ -55,7 +55,7 @@ class SharedClients:
         """Open the clients of these services, unless they are open, and return them by service.
 
         Raises:
-            Exception: the connection is invalid; the next call reads it again.
+            Exception: the connection is invalid; the next `acquire` reads it again.
         """
         for service in services:
             if service not in self._by_service:
@@ -76,7 +76,7 @@ class SharedClients:
             raise
 
     def give_up(self) -> None:
-        """Make the next user read the connection again and open new clients, unless these are newer than `YOUNG_S`."""
+        """Make the next user read the connection again and open new clients, if these are older than `YOUNG_S`."""
         if time.monotonic() - self._made_at >= YOUNG_S:
             self._leave()
 

@@ -43,7 +43,7 @@ class TuningTrials:
 
         Args:
             name: name of the search.
-            usd_per_s: price of a trial in USD per second, if the price catalogue has none.
+            usd_per_s: price of a trial in USD per second, for trials without a price in the catalogue.
         """
         trials = []
         for summary in self._summaries(name):

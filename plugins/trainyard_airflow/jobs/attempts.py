@@ -27,7 +27,7 @@ _MOST_ATTEMPTS = 200
 
 
 class NextAction(StrEnum):
-    """Next step with a task's job."""
+    """Next action on a task's job."""
 
     SUBMIT = "submit"
     ATTACH = "attach"
@@ -57,18 +57,18 @@ def find_standing(
     reported: int | None,
     hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
-    """Return the state of the task, from Describe calls for attempt 1, 2, ... up to the first that is not over.
+    """Return the state of the task, from Describe calls for attempt 1, 2, ... up to the first that decides it.
 
     The task waits for a stopping job before it starts another, because two jobs must not write the same checkpoints.
 
     Args:
         describe: returns the job of an attempt, or None.
-        reported: the last attempt whose failure was reported to Airflow; None if that is unknown. In that case no
-            failure is reported again.
+        reported: the last attempt whose failure was reported to Airflow; None if that is unknown; all failures
+            then count as reported.
         hands_on: returns whether the result of a stopped job is the task's result.
 
     Raises:
-        ContractError: the task has more than 200 attempts.
+        ContractError: the task has used 200 attempts, the maximum.
     """
     earlier: list[JobSnapshot] = []
     for attempt in range(1, _MOST_ATTEMPTS + 1):
@@ -83,7 +83,7 @@ def find_standing(
         assert snapshot is not None  # noqa: S101  # no job is a reason to submit
         earlier.append(snapshot)
     raise ContractError(
-        f"the task has more than {_MOST_ATTEMPTS} attempts, which is the limit",
+        f"the task has used {_MOST_ATTEMPTS} attempts, which is the limit",
         where=f"job {earlier[-1].name}",
         next_step="start a new run",
     )
@@ -117,7 +117,7 @@ def check_own_job(
     tags: Mapping[str, str],
     deployment: str | None,
 ) -> None:
-    """Check that a job belongs to this deployment and writes to the prefixes of the task's job.
+    """Check that a job belongs to this deployment and writes to a prefix of the task's job.
 
     Args:
         snapshot: the job found by its name.

@@ -45,7 +45,7 @@ class AutoMLJobType(JobType):
 
     @cached_property
     def spec(self) -> AutoMLJobSpec:
-        """The spec; if it names no role or output path, with the connection's role or a folder of the run."""
+        """The spec; a mapping without a role or an output path gets the connection's role or a folder of the run."""
         given = self.given
         if isinstance(given, AutoMLJobSpec):
             return given
@@ -96,7 +96,7 @@ class AutoMLJobType(JobType):
         return JobPlace(paid_usd=paid, max_runtime_s=limit_s)
 
     def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the best candidate with the search's results; the leaderboard is written to `leaderboard_uri`.
+        """Return the task's result with the best candidate, and write the leaderboard to S3.
 
         Raises:
             ContractError: the completed job has no best candidate.

@@ -23,7 +23,7 @@ TIME_IS_UP = "MaxAutoMLJobRuntimeReached"
 
 
 def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
-    """Return the longest time in seconds that the rest of the budget pays for; None without a budget.
+    """Return the seconds that the rest of the budget pays for, at most `spec.max_runtime_s`; None without a budget.
 
     Worked example: 0.50 USD, 2 candidates at a time on ml.m5.4xlarge at 0.922 USD/h: 0.5 x 3600 / (2 x 0.922) = 976 s.
 

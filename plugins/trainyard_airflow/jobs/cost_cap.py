@@ -121,7 +121,7 @@ class MoneyStops:
         """Return the error of a job that was stopped to limit its cost before it wrote a model."""
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
-        at = f" at step {max(found)}" if found else ""
+        at = f" after step {max(found)}" if found else ""
         told = {
             "where": f"job {snapshot.name}",
             "got": f"{format_usd(paid)} paid; last checkpoint {found[max(found)] if found else 'none'}",
@@ -141,7 +141,7 @@ class MoneyStops:
             needed_usd=paid,
             **told,
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
-            next_step="if the log has THE MODEL ... IS NOT WRITTEN, take the weights from the checkpoint, or raise "
+            next_step="if the log has 'THE MODEL ... IS NOT WRITTEN', take the weights from the checkpoint, or raise "
             "max_cost_usd to resume; otherwise write the model after SIGTERM, as docs/own_scripts.md shows",
         )
 

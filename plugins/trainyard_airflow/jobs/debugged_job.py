@@ -64,10 +64,11 @@ def debugged(
 def create_debugged(
     jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Create the job; if it is rejected, create it without the service's rules. Return the changed facts.
+    """Create the job; if the service rejects it with its rules, create it without them. Return the changed facts.
 
     The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
-    is repeated without them. A rejected request creates no job, so there is never a second paid job.
+    is repeated without them, unless the error is about a quota. A rejected request creates no job, so there is never a
+    second paid job.
 
     Raises:
         RejectedRequestError: the service rejected the job for another reason than its rules.

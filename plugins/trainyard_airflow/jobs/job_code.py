@@ -130,6 +130,8 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
 def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
     """Return the URI of the job's image: the spec's own, otherwise AWS's for its framework and instance type.
 
+    The result is None for a job with `algorithm_name`, unless the spec names an image.
+
     Raises:
         SpecError: AWS has no such image; the message lists the available images.
     """

@@ -61,7 +61,7 @@ class TaskHost(Protocol):
     """Interface through which a `JobRun` reports to the scheduler's task."""
 
     def name_job(self, job_name: str) -> None:
-        """Show the task's job."""
+        """Show the name of the task's job."""
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
         """Show links to the job; `output` is the S3 prefix of its output, once it is known."""
@@ -168,7 +168,7 @@ class JobRun:
         was_attached: bool = False,
         is_announced: bool = False,
     ) -> Step:
-        """Return the step after a job's end: the task's result, or the next rung of its ladder.
+        """Return the step after a job's end, such as the task's result or the wait for the next attempt.
 
         A cleared task may start before its old trigger has stopped the old job. If this start has only attached to that
         job, the stop does not end the task but leads to the next attempt.
@@ -215,7 +215,7 @@ class JobRun:
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step:
-        """Return the step after the answer to an `AskHuman` by a person, or by the policy as the default.
+        """Return the step after the answer to an `AskHuman`, given by a person or, by default, by the plan.
 
         Args:
             chosen: the remedy.
@@ -447,7 +447,7 @@ class JobRun:
         limit, or when the rung's time is over and the next rung is tried.
 
         Args:
-            place: the rung.
+            place: capacity of the rejected job.
             name: name of the job.
             quota: progress of the wait; None before the first rejection.
             refusal: error of the Create call.
@@ -481,7 +481,7 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the step after a failed job: on the next rung if it got no capacity, otherwise the policy's step.
+        """Return the step after a failed job: the next rung's if it got no capacity, otherwise the policy's.
 
         If the job was stopped because its training plan's window ends, the next job follows at once.
         """
@@ -513,7 +513,7 @@ class JobRun:
 
 
 def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
-    """Return the wait on the next rung, because the quota of this rung is too small for the job.
+    """Return the progress of the wait, moved to the next rung, because the quota of this rung is too small.
 
     Raises:
         QuotaTooSmallError: there is no further rung.

@@ -121,7 +121,7 @@ def place_next(
         closed_rungs: indexes of rungs to skip because their training plan cannot be used, with the reason.
 
     Raises:
-        BudgetExceededError: the cost limits of all rungs are too small.
+        BudgetExceededError: the cost limit of each rung is too small, or its quota is used up.
         CapacityError: no rung can be used, at least one of them because of its training plan.
     """
     closed = closed_rungs or {}
@@ -190,7 +190,7 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
     waited_s = _waited_s(job)
     limit_s = rung.max_wait_s if rung else None
     if job.status == JobStatus.STOPPED and limit_s is not None and (waited_s or 0.0) >= limit_s:
-        return f"it waited {format_duration(waited_s or 0.0)} of at most {format_duration(limit_s)}"
+        return f"it waited {format_duration(waited_s or 0.0)}, and its max_wait_s is {format_duration(limit_s)}"
     return None
 
 

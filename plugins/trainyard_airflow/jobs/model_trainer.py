@@ -70,7 +70,7 @@ def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFun
     Args:
         make: returns the trainer, called inside the task. Its parameters name the arguments: `sagemaker_session`, the
             connection's session, and any member of Airflow's context (`params`, `ti`, `dag_run`, ...).
-        fields: fields of `TrainingJobSpec` that a trainer lacks, such as `budget_usd`, `capacity_ladder`,
+        fields: fields of `TrainingJobSpec`, mostly those that a trainer lacks, such as `budget_usd`, `capacity_ladder`,
             `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`, `environment`, `hyperparameters` and
             `tags` are merged with the trainer's; other fields replace the trainer's.
     """
@@ -105,7 +105,7 @@ def checked_spec(spec: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerJob:
-    """The spec of a trainer's job, and the `distribution` that is equivalent to its driver."""
+    """The spec of a trainer's job, and the `distribution` that is equivalent to the SDK's driver."""
 
     spec: TrainingJobSpec
     distribution: Mapping[str, Any]

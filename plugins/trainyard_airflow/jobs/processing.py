@@ -29,7 +29,7 @@ class ProcessingJobType(JobType):
 
     @cached_property
     def spec(self) -> ProcessingJobSpec:
-        """The spec; if it names no role, with the connection's role."""
+        """The spec; a mapping without a role gets the connection's role."""
         given = self.given
         if isinstance(given, ProcessingJobSpec):
             return given

@@ -42,7 +42,7 @@ COPIES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierStop:
-    """Stop of an earlier job of the task by a rule.
+    """Stop of an earlier job of the task by a rule, or by its script at a non-finite value.
 
     Attributes:
         step: step at which the rule found the issue; None or 0 if it is not known.
@@ -62,8 +62,9 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    The remedy is `CONTINUE` for stops beyond `retry.most`, and for the last stop if it was the task's result: the
-    training resumes unchanged from the end of the last job.
+    `CONTINUE` resumes the training unchanged from the end of the last job. It is the remedy after stops beyond
+    `retry.most`, and after the last stop if that stop was the task's result. If a person chooses the remedies, it is
+    the remedy after a stop without a choice or with the choice `END`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
@@ -115,7 +116,7 @@ def change_request(
         s3: a boto3 client.
         request: request of the next job; changed in place.
         retry: settings of the retry.
-        stops: stops of all earlier jobs that a rule ended.
+        stops: stops of all earlier jobs that a rule or their script ended.
 
     Raises:
         SpecError: the learning rate is to be lowered, but the request has none.

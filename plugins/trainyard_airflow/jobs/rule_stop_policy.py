@@ -36,7 +36,9 @@ _GUARD = "NonFinite"
 
 
 class RuleStopPolicy(EndPolicy):
-    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script itself at a NaN.
+    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script at a non-finite value.
+
+    Such a value is a loss or gradient norm that is NaN or infinite.
 
     Args:
         jobs: the task's jobs.
@@ -50,7 +52,7 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state; a job that its script ended at a NaN is current until a person has answered."""
+        """Return the task's state; while a person is asked about a job that its script ended, that job is current."""
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
@@ -87,7 +89,9 @@ class RuleStopPolicy(EndPolicy):
         return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
-        """Return the step after a job that a rule stopped or its script ended at a NaN; None for any other job.
+        """Return the step after a job that a rule stopped, or that its script ended at a non-finite value.
+
+        None for any other job, and for such a value if the plan has no rule for it or only warns of it.
 
         Raises:
             RuleViolatedError: the rule's action is `fail`.
@@ -110,11 +114,11 @@ class RuleStopPolicy(EndPolicy):
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Store the remedy that a human or, by default, the plan chose as a tag of the job; return the next step.
+        """Tag the stopped job with the chosen remedy, and return the next step.
 
         Args:
             chosen: the remedy.
-            by: who chose it.
+            by: who chose it: a person, or by default the plan.
             result: result of the stopped job, from the question.
             verdict: verdict on the stopped job, from the question.
 
@@ -158,8 +162,9 @@ class RuleStopPolicy(EndPolicy):
             return Again()
         self._memory.note_verdict(int(result["attempt"]))
         if stop.fails:
+            at = "" if stop.step is None else f" at step {stop.step}"
             raise RuleViolatedError(
-                f"rule {stop.rule} ended the training at step {stop.step}",
+                f"rule {stop.rule} ended the training{at}",
                 where=f"job {snapshot.name}",
                 got=evidence,
                 next_step=f"correct the cause that the rule reports (last checkpoint: {checkpoint})",
@@ -187,7 +192,7 @@ class RuleStopPolicy(EndPolicy):
         return retry
 
     def _stops_before(self, name: str) -> list[EarlierStop]:
-        """Return the stop of each earlier job that a rule ended."""
+        """Return the stop of each earlier job that a rule or its script ended."""
         stops: list[EarlierStop] = []
         last_verdict, attempt = self._memory.verdict_attempt, 0
         while (job := self._jobs.name_of(attempt + 1)) != name:
@@ -218,7 +223,7 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
-        """Return step and evidence of a job that its script ended at a loss that is not finite.
+        """Return step and evidence of a job that its script ended at a non-finite value.
 
         None for any other job, and for a task without rules.
         """
@@ -228,7 +233,7 @@ class RuleStopPolicy(EndPolicy):
 
     @cached_property
     def _guard_action(self) -> RuleAction | None:
-        """The plan's reaction to a NaN; None if the plan has no rule for NaNs."""
+        """The plan's reaction to a non-finite value; None if the plan has no rule for it."""
         from trainyard.rules.reactions import planned_reactions
 
         return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)

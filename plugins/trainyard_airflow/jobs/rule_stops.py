@@ -39,7 +39,7 @@ class RuleStops:
         return None if stop is None else (stop, "")
 
     def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
-        """Return the stop of a job by a rule, or by its script at a NaN; None if there is no such stop or job.
+        """Return the stop of a job by a rule, or by its script at a non-finite value; None without such a stop or job.
 
         Args:
             name: name of the job.

@@ -34,9 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingSpec:
-    """Spec of a sharding: source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and instances.
+    """Spec of a sharding task.
 
     Attributes:
+        destination: S3 prefix; the data set is written to `<destination>/datasets/<fingerprint>/`.
         job: the instances of the processing job; None = the worker shards.
     """
 
@@ -141,7 +142,7 @@ class ShardingJobType(JobType):
         )
 
     def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the data set of the job's parts, merged unless another process has already merged them.
+        """Merge the job's parts, unless another process has merged them; return the data set's address and facts.
 
         Raises:
             DataError: the parts are not consistent, or have too many bad rows.
@@ -177,7 +178,7 @@ class ShardingJobType(JobType):
             return self._upload(Path(folder), "plan.json", plan.to_json().encode())
 
     def _uploaded_tokenizer(self, folder: Path) -> str:
-        """Upload the tokenizer file for which the plan was made, for all instances; return its address.
+        """Upload the plan's tokenizer file for all instances; return its address.
 
         Raises:
             SpecError: the file cannot be read, or has changed since the plan was made.

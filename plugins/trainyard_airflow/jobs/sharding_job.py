@@ -56,9 +56,9 @@ class ShardingJob:
 
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
-        code_location: S3 prefix the code is uploaded under.
-        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If pandas, pyarrow or tokenizers is
-            missing, pip installs it, which needs access to a package index.
+        code_location: S3 prefix of the uploaded code.
+        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If a required package is missing,
+            such as pyarrow or tokenizers, pip installs it, which needs access to a package index.
         volume_size: GiB per instance, for the shards that are being written.
         max_run: time limit in seconds.
         cap: cost cap of all attempts, or None.

@@ -55,7 +55,7 @@ class AwaitQuota:
     """The task waits for `seconds` and continues with `JobRun.next(quota)`.
 
     Attributes:
-        job_name: name of the job that exceeds the account's quota.
+        job_name: name of the job that the service rejected.
     """
 
     job_name: str

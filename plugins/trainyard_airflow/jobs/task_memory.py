@@ -64,7 +64,7 @@ class TaskMemory:
         )
 
     def note_reported(self, attempt: int) -> None:
-        """Record that the failure of this attempt is about to be raised."""
+        """Record that the end of this attempt is about to be reported."""
         self._reported = attempt
         self._set(_REPORTED, attempt, never_expires=True)
 

@@ -269,7 +269,7 @@ class TrainingJobType(JobType):
         snapshot: JobSnapshot,
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Return `ResumableTimeLimitError` if the job wrote new checkpoints before `max_run` ended it."""
+        """Return `error`, or `ResumableTimeLimitError` if the job wrote new checkpoints before `max_run` ended it."""
         from trainyard_airflow.hooks.objects import newest_object_at
 
         uri, began_at = snapshot.checkpoint_s3_uri, snapshot.started_at

@@ -62,7 +62,7 @@ class TuningJobType(JobType):
 
     @cached_property
     def spec(self) -> TuningJobSpec:
-        """The spec; if its training names no role or output path, with the connection's role or a folder of the run."""
+        """The spec; a training without a role or an output path gets the connection's role or a folder of the run."""
         given = self.given
         if isinstance(given, TuningJobSpec):
             return given
@@ -133,7 +133,7 @@ class TuningJobType(JobType):
         return JobPlace(paid_usd=paid, max_runtime_s=self._capped_runtime_s(paid))
 
     def _capped_runtime_s(self, paid_usd: float) -> int | None:
-        """Return the seconds for which the rest of the cost cap pays for all parallel trials; None without a cap.
+        """Return the search's time limit in seconds, bounded by the rest of the cost cap; None without a cap.
 
         Raises:
             SpecError: the price is unknown.

@@ -61,9 +61,10 @@ def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]
         best = best_trial(trials, maximize=facts.maximize)
         if best is None or best.objective is None:
             raise JobFailedError(
-                f"search {search.name} ended as {search.status}, and none of its {len(trials)} trials has an objective",
+                f"search {search.name} ended as {search.status}, and none of its {len(trials)} trials has a finite "
+                "objective",
                 job_name=search.name,
-                next_step=f"check that a trial's log has lines that match the regex of the metric {facts.metric_name}",
+                next_step=f"check that a trial's log has lines that match the regex of metric {facts.metric_name!r}",
             )
         tuned, name, value = (
             dict(best.tuned_hyperparameters),

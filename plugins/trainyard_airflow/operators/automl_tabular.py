@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class AutoMLTabularOperator(SageMakerJobOperator):
     """Finds a good model for a table; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
-    Each change of a candidate logs the leaderboard. If the time limit ended the job, the result is the best candidate
-    so far, with `is_complete` and `ended_by`. If the job was stopped, the task fails. A budget becomes a time limit in
-    the request, which the service enforces without Airflow.
+    The leaderboard is logged at each change of a candidate. If the time limit ended the job, the result is the best
+    candidate so far, with `is_complete=False` and `ended_by="time"`. If the job was stopped, the task fails. A budget
+    becomes a time limit in the request, which the service enforces without Airflow.
 
     A spec given as a mapping may omit `role` and `output_path`. The defaults are the connection's execution role and
     `<root>/runs/<dag>/<run>/automl`.
 
     Args:
         spec: an `AutoMLJobSpec`, in one of the forms of `SageMakerJobOperator`.
-        leaderboard_uri: S3 address for all candidates as JSON, the best first; by default `leaderboard.json` below the
-            run's prefix `automl`. Templated.
+        leaderboard_uri: S3 address for all candidates as JSON, the best first; by default
+            `automl/leaderboard.json` below the run's prefix. Templated.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "leaderboard_uri")

@@ -135,7 +135,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
         """Return whether to continue without the verdicts on an ended job that could not be watched.
 
-        The answer is False if this is the last job of a task that has ended, or if the task's memory is not available.
+        False if it is the last job of a watched task that has ended, or if this task's memory is not available.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
@@ -191,7 +191,7 @@ class CheckRulesOperator(ConnectedOperator):
             raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_over(self, context: Context) -> bool:
-        """Return whether the watched task, or the job in its place, has ended; False if that is unknown."""
+        """Return whether the watched task has ended, or the watched job has ended or is absent; False if unknown."""
         if self.watched_task_id:
             return self._watched_state(context) in ENDED
         try:
@@ -297,8 +297,8 @@ class CheckRulesOperator(ConnectedOperator):
     def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
         """Return the name of the job to watch: the given job, or a job of the watched task.
 
-        A running job comes first, because a job that costs money must be watched. Then come the jobs that ended after
-        the trigger failed, because their statistics still exist, and then the next attempt.
+        A running job comes first, because a job that costs money must be watched. Then come ended jobs that were not
+        watched, because their statistics still exist, and then the next attempt.
 
         Args:
             context: the task's context.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @retried_by_error
 class JanitorOperator(ConnectedOperator):
-    """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
+    """Stops the jobs, endpoints and warm pools with this deployment's tag that no queued or running DAG run owns.
 
     A task may not read the metadata database, so it queries the execution API for live runs, with the task SDK's
     `get_dr_count`. A deleted run is not live. Resources without a tag of this deployment are never stopped.

@@ -41,7 +41,7 @@ def ask_person(
     send: Callable[[Notice], object] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> NoReturn:
-    """Suspend the task until a person has answered, at most for `timeout_s`, without a worker or a triggerer slot.
+    """Suspend the task until a person has answered, at most for `timeout_s`, without a worker.
 
     Airflow stores one question per try; a second question in the same try would show the text of the first.
 
@@ -54,7 +54,7 @@ def ask_person(
         facts: step and cost so far, for the message.
 
     Raises:
-        TaskAwaitingInput: always on Airflow 3.3 and later, which suspends the task.
+        TaskAwaitingInput: always on Airflow 3.3 and later, which needs no triggerer for the wait.
         TaskDeferred: always on Airflow 3.2, whose triggerer waits for the answer.
     """
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
@@ -100,7 +100,7 @@ def _notice(context: Context, question: Question, facts: Mapping[str, Any]) -> N
 
 
 def answer_in(event: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the chosen option and who chose it; None if nobody answered in time.
+    """Return the chosen option and who chose it; the option is None if nobody answered in time.
 
     Args:
         event: Airflow's event that resumes the suspended task.

@@ -1,4 +1,4 @@
-"""`ProcessingJobOperator`: one SageMaker processing job, written in the SDK processor's vocabulary."""
+"""`ProcessingJobOperator`: one SageMaker processing job, with the field names of the SDK's processors."""
 
 from __future__ import annotations
 

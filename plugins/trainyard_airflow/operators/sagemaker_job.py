@@ -64,9 +64,9 @@ class SageMakerJobOperator(BaseOperator):
     - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a new run.
     - It starts the next attempt after a failed or stopped job.
 
-    One start creates at most one job, so `retries` bounds the cost; `trainyard.retry_table` lists the errors that are
-    retried. If the spec has a capacity ladder and a job gets no capacity, the same start creates a job on the next
-    rung: at most one job per rung, each within the spec's budget.
+    One start creates at most one job, or at most one per rung of a capacity ladder, each within the spec's budget: if a
+    job gets no capacity, the same start creates a job on the next rung. `retries` therefore bounds the cost;
+    `trainyard.retry_table` lists the errors that are retried.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
@@ -186,7 +186,7 @@ class SageMakerJobOperator(BaseOperator):
         event: Any,  # noqa: ARG002
         quota: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Retry the creation of a job that exceeded the account's quota."""
+        """Retry the creation of a job that was rejected for lack of quota or capacity."""
         return self.go(context, lambda run: run.next(QuotaWait.from_dict(quota)))
 
     def resume_execution(
@@ -220,7 +220,7 @@ class SageMakerJobOperator(BaseOperator):
 
         The SIGTERM of a drained worker stops nothing, because Airflow still reports the task as running. The same
         applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
-        next try finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
+        next try finds the job. Without a next try, the run's report or `clean_up_orphans` stops it.
 
         Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to be
         created, `execute` reads `is_killed` and does not create it.

@@ -1,4 +1,4 @@
-"""Check of jobs' hyperparameters by the training scripts themselves, before any job is paid.
+"""Check of jobs' hyperparameters by the training scripts themselves, before any job is paid for.
 
 `trainer/judging.py`, beside the scripts, runs in a separate process and uses the code that reads the hyperparameters in
 the container. A script that declares no check, such as a user's own, is not checked.
@@ -29,7 +29,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 class ScriptJob:
     """Job whose script checks its hyperparameters; `where` is their path in the user's input.
 
-    With `init`, the arguments of `Hyperparameters.init_findings`, it only checks them against the initial weights.
+    If `init` has the arguments of `Hyperparameters.init_findings`, the script checks only against the initial weights.
     """
 
     where: str
@@ -44,7 +44,8 @@ def script_findings(
 ) -> list[list[Finding]]:
     """Return the findings of the scripts for each job; empty for scripts that declare no check.
 
-    If a job cannot be checked, its finding is a warning: a busy worker or missing libraries must not fail a run.
+    If the check takes too long, or a script reports that it cannot check, the finding is a warning: a busy worker or
+    missing libraries must not fail a run. If the checking process fails, each job gets an error.
     """
     if not scripts.joinpath(*JUDGE.split(".")).with_suffix(".py").is_file():
         return [[] for _ in jobs]

@@ -34,13 +34,13 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
             )
         ]
     if not script.is_file():
-        there = ", ".join(sorted(path.name for path in source_dir.glob("*.py"))) or "no scripts"
+        there = ", ".join(sorted(path.name for path in source_dir.glob("*.py")))
         return [
             Finding(
                 where="entry_point",
                 what=f"is not in {source_dir}",
                 got=entry_point,
-                allowed=there,
+                allowed=there or "a file of that folder, which has no .py files",
             )
         ]
     if script.suffix != ".py":

@@ -1,4 +1,4 @@
-"""`TrainingJobOperator`: one SageMaker training job, written in the SDK estimator's vocabulary."""
+"""`TrainingJobOperator`: one SageMaker training job, with the field names of the SDK's estimators."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class TuneHyperparametersOperator(SageMakerJobOperator):
     """Searches hyperparameters within a budget; see `SageMakerJobOperator` for the effects of a retry, clear and kill.
 
-    Each change of a trial logs a table of the trials. How a search ends:
+    A table of the trials is logged at each change of a trial. How a search ends:
 
     - If it would exceed its `budget_usd` or its time limit, it is stopped. The result is the best trial so far, with
-      `is_complete` and `ended_by`.
+      `is_complete=False`, and `ended_by` names the limit.
     - If a person stops it, the task fails.
     - After the loss of a worker, the next try finds the search by its name, even if the budget has ended it meanwhile.
     - Clearing the task while it waits stops the search. The next search has the rest of the budget.

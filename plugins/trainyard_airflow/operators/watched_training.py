@@ -27,9 +27,9 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
     """Trains as `TrainingJobOperator` does, and handles a stop by a rule of `CheckRulesOperator` or of Debugger.
 
     A job that a rule stopped is the task's result: `ended_by` is `rule`, and `verdict` has the rule, the step, the
-    evidence and the last checkpoint. The same applies if the script's own check for NaN ended the job, and the plan
-    has a rule that stops a job for NaN. Direct downstream tasks are skipped, except teardowns and tasks with the
-    trigger rule `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`.
+    evidence and the last checkpoint. The same applies if the script's own check for non-finite values ended the job,
+    and the plan has a rule that stops a job for them. Direct downstream tasks are skipped, except teardowns and tasks
+    with the trigger rule `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`.
 
     If the plan has `on_stop`, the training is retried automatically, or a person is asked. Until a person answers, the
     task waits in `awaiting_input` without a worker; then `execute_answered` applies the answer. The answer is stored as

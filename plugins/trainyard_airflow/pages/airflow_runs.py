@@ -52,7 +52,7 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
     """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
     Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows contain only the results of
-    `preflight` and `report`; for an ended run without a report, they contain the results of all tasks.
+    `preflight` and `report`; for an ended run without a task `report`, they contain the results of all tasks.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251

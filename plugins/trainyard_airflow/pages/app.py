@@ -56,7 +56,7 @@ def _run(dag_id: str, run_id: str) -> RunRow:
     with create_session() as session:
         run = read_run(session, dag_id=dag_id, run_id=run_id)
     if run is None:
-        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}, or lacks the tag trainyard")
+        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}, or lacks the tag 'trainyard'")
     return run
 
 
@@ -142,7 +142,9 @@ def report_file(run: RunDep, name: str) -> Response:
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error
     if content is None:
-        raise HTTPException(404, f"{address} does not exist: the run's report has not been written")
+        raise HTTPException(
+            404, f"{address} does not exist: the report has no such file, or is not written yet"
+        )
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(content, media_type=kind, headers=_REPORT_HEADERS)
 

@@ -339,7 +339,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
     except AirflowNotFoundException as error:
         # Without this check, the provider would use the API server's own credentials.
         finding = Finding(
-            where=f"connection {aws_conn_id}",
+            where=f"connection {aws_conn_id!r}",
             what="does not exist for the API server",
             next_step="create it in Airflow's database or a secrets backend",
         )

@@ -42,7 +42,7 @@ class Answers:
     def delay_s(self, error: Exception) -> float:
         """Return the seconds to wait after a failed poll.
 
-        Polls are repeated without limit if the service does not answer, throttles, fails, or reports expired
+        Polls are repeated without limit if the service does not answer, throttles, fails, or rejects the
         credentials.
 
         Raises:
@@ -61,7 +61,7 @@ class Answers:
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Return whether a retry will not help: the cause is neither load, a service error nor expired credentials."""
+    """Return whether a retry will not help: the cause is neither load, a service error nor the credentials."""
     if has_old_credentials(error):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)

@@ -41,7 +41,7 @@ _UNLISTED_S = 15.0
 async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:
     """Follow the job to its end without a time limit, log its lines, and return its final snapshot.
 
-    - If the service does not answer, throttles, fails or reports expired credentials, the poll is repeated with growing
+    - If the service does not answer, throttles, fails or rejects the credentials, the poll is repeated with growing
       waits and without limit; the caller decides how long to wait. Each poll after an error reads the connection again.
     - If the log cannot be read, one warning is logged, and the job is followed without its log.
     - If the job exceeds one of its limits (`Patience`), it is tagged with the reason, stopped, and then followed to its

@@ -48,7 +48,7 @@ _LOG_OVERLAP_MS = 15_000
 """Milliseconds by which a line may arrive later than it was printed."""
 _LOG_PAGES = 5
 _CLOSE_S = 10.0
-"""Seconds to wait for closing clients; a job whose task was killed is stopped after them, within Airflow's 30 s."""
+"""Maximum seconds to wait until the feed's clients are closed."""
 _LOG_ROUNDS_BEHIND = 4
 _MOST_LINES = 2_000
 _LINES_AT_ONCE = 500
@@ -173,8 +173,8 @@ async def subscribed(
 ) -> AsyncIterator[JobFeed]:
     """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
 
-    The feed is created with its first subscription, and ends with its last, which waits until the feed's clients are
-    closed: if the loop ended meanwhile, a client that is being opened would leave its sockets open.
+    The first subscription creates the feed. The end of the last one closes it, and waits until its clients are closed:
+    if the loop ended meanwhile, a client that is being opened would leave its sockets open.
     """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind

@@ -1,4 +1,4 @@
-"""Shared clients of one follower, kept between polls and renewed after expired credentials or a connection error."""
+"""Shared clients of one follower, kept between polls and renewed after rejected credentials or a connection error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RenewedClients:
     """Clients of some services: `async with clients:` for each poll, `clients["s3"]` within it, `close` at the end.
 
-    If a service throttles or fails, the same clients are used for the next poll. If it reports expired credentials or
+    If a service throttles or fails, the same clients are used for the next poll. If it rejects the credentials or
     cannot be reached, new clients are created from the connection.
 
     Args:

@@ -48,7 +48,7 @@ async def watch_job(
 ) -> dict[str, Any]:
     """Return `{"watched": result}` after the job's end, or `{"absent": name}` if it does not exist within `absent_s`.
 
-    If a service does not answer, fails or reports expired credentials, the poll is repeated with growing waits and
+    If a service does not answer, fails or rejects the credentials, the poll is repeated with growing waits and
     without limit. The job continues meanwhile.
 
     Raises:

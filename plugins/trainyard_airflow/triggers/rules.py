@@ -27,8 +27,8 @@ class WatchArguments:
     Attributes:
         job_name: the training job; it may not exist yet.
         absent_s: seconds to wait for the job to exist. After that, the trigger repeats the wait if the watched task has
-            not begun or will be retried (`ObservedTask.rests`). Otherwise it fires, and the watching task resumes in a
-            worker.
+            not begun, or waits for a retry or a person's answer (`ObservedTask.rests`). Otherwise it fires, and the
+            watching task resumes in a worker.
         plan: the rules, and the reactions to their issues.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.

@@ -44,7 +44,7 @@ _CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
 
 @dataclass(slots=True)
 class SearchLook(Look):
-    """Poll of a search that lists its trials if the counters changed, and describes each ended trial once."""
+    """Polls of a search: they list its trials if the counters changed, and describe each ended trial once."""
 
     trials: dict[str, Trial] = field(default_factory=dict)
     jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class SearchLook(Look):
 
 @dataclass(slots=True)
 class AutoMLLook(Look):
-    """Poll of an AutoML job that also lists its candidates."""
+    """Polls of an AutoML job, which also list its candidates."""
 
     told: dict[str, tuple[str, float | None]] = field(default_factory=dict)
 

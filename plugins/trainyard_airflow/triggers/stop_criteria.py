@@ -104,7 +104,7 @@ def reason_to_stop(
         return None
     return StopReason(
         cause=StopCause.HUNG,
-        text=f"its training printed nothing for {format_duration(silent_s)} "
+        text=f"its training printed no heartbeat for {format_duration(silent_s)} "
         f"(heartbeat_timeout_s {patience.heartbeat_timeout_s})",
     )
 

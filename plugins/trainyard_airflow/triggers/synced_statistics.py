@@ -22,7 +22,7 @@ MOST_BYTES = 64 * 2**20
 
 
 def place_of_statistics(snapshot: JobSnapshot) -> str | None:
-    """Return the S3 prefix to which the platform copies a job's statistics, or None if it copies none."""
+    """Return the S3 prefix to which the service copies a job's statistics, or None if it copies none."""
     return statistics_place(
         job_name=snapshot.name,
         hook_s3_uri=snapshot.hook_s3_uri,
@@ -32,7 +32,7 @@ def place_of_statistics(snapshot: JobSnapshot) -> str | None:
 
 @dataclass(slots=True)
 class SyncedStatistics:
-    """Statistics of a training: files that the platform copies, and objects that the job's hosts upload.
+    """Statistics of a training: files that the service copies, and objects that the job's hosts upload.
 
     Args:
         place: S3 prefix of the copied files, which grow; or None.

@@ -1,4 +1,4 @@
-"""Preflight of a comparison: the check of all cells before any of them is paid."""
+"""Preflight of a comparison: the check of all cells before any of them is paid for."""
 
 from __future__ import annotations
 

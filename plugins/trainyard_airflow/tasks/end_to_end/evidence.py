@@ -55,8 +55,8 @@ def write_proof(
     the rules are also evaluated on the log, which has less data, and these verdicts are added. `judged` in rules.json
     names the source. `unwatched` lists the jobs that were not watched to their end, unless no job was watched.
 
-    The log is copied through a file, so memory holds only one page of it. A log that cannot be read is left out with a
-    warning, and the continuity has the reason.
+    The log is copied through a file, so memory holds one page of it, and later the compressed file. A log that cannot
+    be read is left out with a warning, and the continuity has the reason.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -131,7 +131,7 @@ def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
 def _judged(
     file: Path, conf: Mapping[str, Any], continuity: Continuity, jobs: Sequence[JobRecord]
 ) -> dict[str, Any] | None:
-    """Return the rules' verdicts on the log, or None if the log is empty."""
+    """Return the rules' verdicts on the log, or None if the log is empty or a rule is invalid."""
     rows = [
         {"time_ms": each.time_ms, "job": each.job, "stream": each.stream, "line": each.text}
         for each in read_log(file)

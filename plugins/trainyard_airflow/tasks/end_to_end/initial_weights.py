@@ -56,7 +56,7 @@ def init_findings(
 
 
 def _models(heads: Sequence[ObjectHead]) -> list[str]:
-    """Return the addresses of config.json or model.tar.gz in the highest folder that has one, as the script does."""
+    """Return the addresses of config.json or model.tar.gz in the highest folders that have one, as the script does."""
     uris = [each.uri for each in heads if each.uri.endswith((f"/{CONFIG_FILE}", f"/{ARCHIVE}"))]
     depth = min((each.count("/") for each in uris), default=0)
     return [each for each in uris if each.count("/") == depth]
@@ -118,7 +118,7 @@ def _vocabulary_size(conf: RunConf, stored: S3DatasetObjects) -> int | None:
 
 
 def _volume_findings(conf: RunConf, heads: Sequence[ObjectHead]) -> Iterator[Finding]:
-    """Yield a finding if the volume of an instance is too small for the channel, and for an unpacked archive."""
+    """Yield a finding if the volume of an instance is too small for the channel and its unpacked archives."""
     needed = sum(each.size * (2 if each.uri.endswith(ARCHIVE) else 1) for each in heads)
     if needed > conf.volume_size_gb * BYTES_PER_GIB:
         yield Finding(

@@ -99,7 +99,7 @@ def training_spec(
         task_id: id of the task, part of the prefix of its checkpoints.
         budget_usd: limit for the cost of all attempts; None = no limit.
         max_cost_usd: rest of the run's cost cap for all attempts; None = no cap.
-        measures_test_split: whether the training evaluates the test split as its last step, if its plan says so.
+        measures_test_split: whether the training may evaluate the test split as its last step; the plan decides.
     """
     hyperparameters = training_hyperparameters(conf)
     splits = ["train", "validation", "index"]

@@ -38,9 +38,9 @@ SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 def params_findings(
     params: Mapping[str, Any], *, scripts: Path | None = None
 ) -> tuple[Finding, ...]:
-    """Return the settings of the run's training that AWS would reject, ignore or mishandle, and unknown rules.
+    """Return the findings on settings of the run's training that AWS would reject, ignore or mishandle, and on rules.
 
-    Invalid fields are not checked.
+    Fields that `RunConf` rejects are left out of the check.
 
     Args:
         params: the run's params.
@@ -64,7 +64,7 @@ def training_findings(
     *,
     said_by_the_plan: Collection[str] = SAID_BY_THE_PLAN,
 ) -> tuple[Finding, ...]:
-    """Return the settings of a training that AWS would reject, ignore or mishandle, and unknown rules; errors first.
+    """Return the findings on settings of a training that AWS would reject, ignore or mishandle, and on its rules.
 
     Args:
         conf: the run's conf.

@@ -203,7 +203,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             yield from entry_point_findings(TRAINING_SCRIPTS, entry_point)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:
-        """Return findings on what the account has that concern neither bucket, role nor data: the initial weights."""
+        """Return findings on the account besides those on bucket, role and data; here, those on the initial weights."""
         from trainyard_airflow.tasks.end_to_end.initial_weights import init_findings
 
         return init_findings(self.clients, params, scripts=TRAINING_SCRIPTS)
@@ -232,9 +232,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="is auto, and the quota is too small for a processing job: "
-            "the training job evaluates the test split as its last step",
-            got=f"{lacking[0].got} needed",
+            what="is 'auto', and the quota is too small for a processing job, so the training job evaluates the test "
+            "split as its last step",
+            got=lacking[0].got,
             allowed=lacking[0].allowed,
             next_step="to use a processing job, request an increase in Service Quotas",
             severity=Severity.WARNING,

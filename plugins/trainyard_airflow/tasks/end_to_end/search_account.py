@@ -52,7 +52,7 @@ def write_search_account(
     paths: RunPaths,
     facts: TaskFacts | None,
 ) -> SearchAccount:
-    """Write trials.parquet and tuning.json below the report, and return the report's data on the search.
+    """Write trials.parquet and tuning.json below the report's prefix, and return the report's data on the search.
 
     If the service or S3 rejects a call, a warning is logged, and the report has no section on the search.
 

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
-    """Return the sharding of the run's source, with a number of shards that fits the training's ranks."""
+    """Return the sharding spec of the run's source, with a number of shards that fits the training's ranks."""
     from trainyard.sharding import DataFormat, Source
     from trainyard.sharding.settings import settings_of_run
 

@@ -30,7 +30,7 @@ class Fetched:
     """Result of `fetch_statistics`.
 
     Attributes:
-        files: JSON lines compressed by gzip, one file per file of the training.
+        files: JSON lines compressed by gzip, one file per file that the training wrote.
         traces: all traces; traces that are too large to copy keep their original address.
         why_none: the reason if there are no files; empty otherwise.
     """
@@ -79,7 +79,7 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
     size = sum(each.num_bytes for each in lines)
     if not lines:
         why = (
-            f"there are no statistics below {source}: the hyperparameter statistics is off, the script does not use "
+            f"there are no statistics below {source}: the hyperparameters have statistics=off, the script does not use "
             "trainyard_watch (docs/own_scripts.md), or the training ended before its first step"
         )
         return Fetched(traces=traces, why_none=why)

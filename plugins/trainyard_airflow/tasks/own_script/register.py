@@ -52,7 +52,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             if not condition.holds(metrics):
                 message = (
                     f"the model is not registered: {condition.metric} is {metrics[condition.metric]:g}, but "
-                    f"register_when requires {condition}; it is at "
+                    f"register_when requires {condition}; the model is at "
                     f"{result_of(context, TaskId.TRAIN)['model_artifact']}"
                 )
                 raise AirflowSkipException(message)
@@ -80,7 +80,8 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         if answer != APPROVE:
             how = "nobody answered in time" if answer is None else f"{who} rejected the model"
             raise AirflowSkipException(
-                f"the model is not registered: {how}; it is at {result_of(context, TaskId.TRAIN)['model_artifact']}"
+                f"the model is not registered: {how}; the model is at "
+                f"{result_of(context, TaskId.TRAIN)['model_artifact']}"
             )
         self.log.info("%s approved the model", who)
         return super().execute(context)
