@@ -449,7 +449,7 @@ def test_a_fault_of_any_statistic_costs_statistics_only(tmp_path, caplog, broken
     emitter.close()
 
     assert emitter.is_degraded
-    assert caplog.text.count("STATISTICS REDUCED from step 1 on") == 1
+    assert caplog.text.count("STATISTICS REDUCED to loss, norm and times from step 1 on") == 1
     (part,) = tmp_path.iterdir()
     lines = [json.loads(line) for line in part.read_text().splitlines()[1:]]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3]

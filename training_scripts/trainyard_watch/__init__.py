@@ -24,7 +24,7 @@ __all__ = ["Run", "setting_up", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return an attribute of `__all__`, imported on first use, because hosts without torch import this package, too.
+    """Import and return the attribute `name`; imported late, because hosts without torch import this package, too.
 
     Raises:
         AttributeError: the name is not in `__all__`.

@@ -43,9 +43,10 @@ class BackgroundSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, step: int, **content: Any) -> None:
-        """Start writing a checkpoint, after the previous write has finished.
+        """Start writing a checkpoint.
 
-        The caller must not change `content` (arguments of `CheckpointFolder.save`) until the write has finished.
+        The caller must `finish` the previous write first, and must not change `content` (arguments of
+        `CheckpointFolder.save`) until this write has finished.
         """
         self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
         self._thread.start()

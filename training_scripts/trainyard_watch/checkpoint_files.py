@@ -37,7 +37,7 @@ def write_files(
     facts: Mapping[str, Any],
     others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> int:
-    """Write all files durably into the folder `draft`, the manifest last; return the bytes of all listed files.
+    """Write all files durably into the folder `draft`, the manifest last; return the checkpoint's total bytes.
 
     Args:
         draft: existing folder of the checkpoint.
@@ -110,7 +110,7 @@ class HashedFile:
         return self._file.write(data)
 
     def flush(self) -> None:
-        """Do nothing: leaving the file makes it durable."""
+        """Do nothing: leaving the context makes the file durable."""
 
     def entry(self) -> dict[str, Any]:
         """Return the file's entry for the manifest."""

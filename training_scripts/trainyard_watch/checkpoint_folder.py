@@ -2,8 +2,8 @@
 
 A checkpoint is a folder such as `step-00000080`; trainyard_watch/checkpoint_files.py describes its files. Rank 0
 writes all of it, including the random states of all ranks. The manifest is written last and makes a checkpoint
-complete. A folder without a manifest is never restored, and is deleted at the next start. Files never change after
-they are written.
+complete. A folder without a manifest is never restored, and is deleted at the container's next start. Files never
+change after they are written.
 
 Files are written under their final names. The platform uploads everything in the checkpoint folder, so a draft inside
 would be uploaded twice. The folder is also a mount, so a draft outside could not be moved into it by a rename.
@@ -120,7 +120,7 @@ class CheckpointFolder:
         files: Mapping[str, Callable[[], bytes]],
         facts: Mapping[str, Any],
     ) -> tuple[Path, int]:
-        """Write one checkpoint and make it durable; the retention policy deletes older ones later.
+        """Write one checkpoint and make it durable; the retention policy deletes older ones.
 
         Args:
             step: optimizer steps taken so far; names the folder.

@@ -122,7 +122,7 @@ class Ranks:
 def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
     """Raise one error with the findings of all ranks, without duplicates, or return if no rank failed.
 
-    A finding that not every rank has begins with the numbers of its ranks.
+    A finding of only some ranks begins with their numbers.
     """
     failed = {rank: failure for rank, failure in enumerate(failures) if failure}
     if not failed:
@@ -186,10 +186,10 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         yield Ranks(device=_device(0))
         return
     if len(given) != len(LAUNCH_VARIABLES):
-        missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
+        found = f"only {', '.join(given)}" if given else "none"
         message = (
-            f"the launcher set {', '.join(given) or 'no variable'} but not {missing}: start the script with torchrun "
-            "or mpirun; on a single host without a launcher, unset these variables"
+            f"the launcher set {found} of the variables {', '.join(LAUNCH_VARIABLES)}: start the script with torchrun "
+            "or mpirun; on a single host without a launcher, unset all of them"
         )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 BEGIN = "checkpoint-"
-"""Begin of the names of the Trainer's checkpoints."""
+"""Beginning of the names of the Trainer's checkpoint folders."""
 HISTORY = "trainyard_history.jsonl"
 """File in each checkpoint with the run's events so far."""
 
@@ -34,8 +34,9 @@ HISTORY = "trainyard_history.jsonl"
 def newest_checkpoint(folder: str | Path) -> str | None:
     """Return the Trainer's newest complete checkpoint for `trainer.train(resume_from_checkpoint=...)`, or None.
 
-    A checkpoint is complete if a `WatchCallback` wrote its file list and all listed files are present. With several
-    hosts the list has the files of each. The platform copies all of them to every host at a restart.
+    A checkpoint is complete if a `WatchCallback` wrote its file list, and all listed files are present with their
+    sizes. With several hosts the list has the files of each. The platform copies all of them to every host at a
+    restart.
     """
     newest = newest_whole(Path(folder), BEGIN)
     return None if newest is None else str(newest)

@@ -4,8 +4,8 @@ After a SIGTERM the checkpoint has priority. After a spot interruption the platf
 writing it takes disk and network from the checkpoint's upload. After a user's stop it does upload the model. Both send
 the same signal, so the model is written only if it cannot endanger the checkpoint:
 
-- it fits into the rest of the grace period by the measured speed of checkpoints, and
-- the checkpoint has arrived in S3, or the model takes two seconds at most.
+- at the measured speed of checkpoints, it can be written in the rest of the grace period, and
+- the checkpoint has arrived in S3, or writing the model takes at most two seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLOWDOWN = 2.0
 UNMEASURED_BYTES_PER_S = 50e6
 """Assumed speed of a rank before a checkpoint was measured; a volume of SageMaker (gp3) has at least 125 MB/s."""
 SMALL_BYTES = 50e6
-"""A smaller checkpoint never lowers the assumed speed, because creating its files takes most of the time."""
+"""A checkpoint below this size never sets a speed below the assumed one: creating its files takes most of the time."""
 RESERVED_SHARE = 1 / 12
 """Share of the stop's grace period that stays free after the model: 10 s of 120 s."""
 BRIEF_S = 2.0

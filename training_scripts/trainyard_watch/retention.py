@@ -5,13 +5,13 @@ also deletes a file in S3 that is deleted here ("If a checkpoint is deleted in t
 deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
 separate thread: a checkpoint has arrived if S3 has all of its files with their sizes.
 
-The platform copies all of S3's checkpoints to every host at a restart, before it starts the script. S3
-therefore has only one complete large checkpoint, besides those that are being uploaded.
+At a restart the platform copies all checkpoints in S3 to every host, before it starts the script. To keep this short,
+S3 has by default only one complete checkpoint if it is large (`LARGE_BYTES`), besides those that are being uploaded.
 
 If S3 cannot be queried at all, checkpoints are deleted by age, and the log has one warning. A checkpoint is deleted if
-four newer ones are complete on this host, and enough time has passed to upload one of these. The newest checkpoint that
-was found at the start is kept, because it is certainly in S3. After any response of S3, even an error such as 503, only
-S3's listing is used.
+at least four newer ones are complete on this host, and enough time has passed to upload one of these. The newest
+checkpoint that was found at the start is kept, because it is certainly in S3. After any response of S3, even an error
+such as 503, only S3's listing is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
 """Assumed upload speed if S3 cannot be queried (100 GB of a host take 67 minutes), and minimum time of an upload."""
 CANNOT_ASK = (
     "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot be queried for newer ones (%s). A checkpoint is deleted after "
-    f"{KEPT_BY_AGE} newer ones are complete on this host and one of these had time to be uploaded at "
+    f"at least {KEPT_BY_AGE} newer ones are complete on this host and one of these had time to be uploaded at "
     f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes. Set a volume_size that "
     "holds these checkpoints. To delete after the arrival in S3 instead, give the job's role s3:ListBucket and "
     "s3:GetObject on its checkpoint prefix, "
@@ -189,7 +189,7 @@ class Retention:
     def note_durable(self, step: int) -> None:
         """Record that a checkpoint is complete on this disk.
 
-        Older ones are deleted now if the folder is not synced, otherwise after the checkpoint has arrived in S3.
+        Older ones are deleted now if the folder is not synced, otherwise by the thread that queries S3.
         """
         self._note(step)
         if not self._is_synced:
@@ -202,8 +202,9 @@ class Retention:
     def await_arrival(self, within_s: float) -> bool:
         """Wait until this start's newest checkpoint is in S3, at most `within_s` seconds; return whether it is there.
 
-        Return True at once if the folder is not synced or this start has written no checkpoint. Return True, too, if S3
-        does not answer, such as under network isolation, because the arrival cannot be determined.
+        Return True at once if the folder is not synced, its S3 address is unknown, or this start has written no
+        checkpoint. Return True, too, if S3 has never answered, as under network isolation, because the arrival cannot
+        be determined.
         """
         if self._s3 is None or self._thread is None:
             return True

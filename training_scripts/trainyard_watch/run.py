@@ -90,9 +90,9 @@ def watch(
     keep_checkpoints: int = 0,
     history: bytes = b"",
 ) -> Run:
-    """Return this rank's run. Every rank must use it in a `with` statement, after the process group is initialised.
+    """Return this rank's run. Every rank must call it, after the process group is initialised.
 
-    In two lines, without a `with` statement: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)`.
+    Use a `with` statement, or two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)`.
 
     Args:
         model: model whose weights, gradients and activations are measured; None measures none of them. For a sharded
@@ -102,7 +102,8 @@ def watch(
         max_steps: optimizer steps of the whole training; None if it is not limited by steps.
         global_batch_size: samples of one optimizer step, over all ranks.
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
-        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or one of large ones once S3 has it.
+        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and complete in
+            S3.
         history: events of earlier starts, as `Run.history` returned them, if the script writes its own checkpoints.
 
     Raises:
@@ -345,9 +346,10 @@ class Run:
 
     @contextmanager
     def writing_model(self, folder: str | Path) -> Iterator[None]:
-        """Write the model to `folder` in the body; if a stop's grace period ends meanwhile, end with exit code 143.
+        """Run the body, which writes the model to `folder`, within the grace period of a stop.
 
-        In that case the content of `folder` is removed, so that no incomplete model is uploaded.
+        If the period is almost over, the content of `folder` is removed and the process ends with exit code 143, so no
+        incomplete model is uploaded.
         """
 
         def give_up() -> None:
@@ -650,7 +652,7 @@ def current_ranks(model: nn.Module | None) -> Ranks:
 
 
 def _launched(name: str, *, default: int) -> int:
-    """Return the launcher's variable `name`, by torchrun's or mpirun's name, or `default` without one."""
+    """Return the number in the launcher's variable `name` (or in mpirun's for it), or `default` without one."""
     return int(os.environ.get(name) or os.environ.get(OPEN_MPI[name]) or default)
 
 

@@ -43,7 +43,7 @@ _WINDOW_KEYS = frozenset(_CADENCE_KEYS[1:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Steps: the multiples of `interval` from `start` to before `end` (0: none), and the steps in `further`."""
+    """Steps: the multiples of `interval` (0: none) from `start` to before `end`, and the steps in `further`."""
 
     interval: int = 1
     start: int = 0
@@ -111,7 +111,7 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
     Args:
         setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
         hook: content of debughookconfig.json; used if the setting is `on`. None if there is none.
-        num_tensors: number of the model's parameters.
+        num_tensors: number of the model's parameter tensors.
 
     Raises:
         HyperparameterError: the setting is not `on`, `off` or JSON of this form.

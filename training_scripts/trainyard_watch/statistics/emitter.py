@@ -115,7 +115,7 @@ class Emitter:
             return
         self.is_degraded = True
         log.error(
-            "STATISTICS REDUCED from step %d on to loss, norm and times, training continues: %s",
+            "STATISTICS REDUCED to loss, norm and times from step %d on, training continues: %s",
             self._step,
             f"{type(error).__name__}: {error}"
             if error
@@ -197,7 +197,7 @@ class Emitter:
     def on_record(self, event: str, values: Mapping[str, Any]) -> None:
         """Write a metric event (validation, checkpoint, end); safe to call from any thread.
 
-        A `beat` is written only if no other record was written for 10 s.
+        A `beat` is written only if the training has written no record for 10 s.
         """
         step = values.get("step", self._step)
         if event == "eval":
@@ -218,13 +218,16 @@ class Emitter:
             listener("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
-        """Return a counter of a validation's predictions; None if statistics are off or for more than 50 classes."""
+        """Return a counter of a validation's predictions, or None.
+
+        It is None if statistics are off, or if there are fewer than 2 or more than 50 classes.
+        """
         is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
         return ConfusionCount(num_classes) if is_wanted else None
 
     @_survives
     def write_predictions(self, step: int, counts: Sequence[float]) -> None:
-        """Write the confusion counts (classes x classes), a flat list row by row of labels."""
+        """Write the confusion counts (classes x classes), a flat list, row by row; rows are labels."""
         size = math.isqrt(len(counts))
         rows = [
             [int(count) for count in counts[row : row + size]]

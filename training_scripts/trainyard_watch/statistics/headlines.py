@@ -55,7 +55,7 @@ class Sink(Protocol):
         """Write numbers of one step."""
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write the buffered scalars."""
 
 
 class TensorBoardSink:
@@ -72,7 +72,7 @@ class TensorBoardSink:
             self._writer.add_scalar(name, value, global_step=step, walltime=at)
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write the buffered scalars."""
         self._writer.close()
 
 

@@ -125,7 +125,7 @@ class Family:
         return sum(map(_resident_bytes, (*self._pids, *self._workers))), len(self._workers)
 
     def _find_workers(self) -> Iterator[int]:
-        """Yield child processes with their parent's command line, which are forks."""
+        """Yield the child processes that have their parent's command line: its forks."""
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # a process may have ended
                 parent = int(_first_line(path).rpartition(")")[2].split()[1])
@@ -147,7 +147,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def memory_limit() -> int | None:
-    """Return the bytes that the container may use: its cgroup's limit or the machine's memory."""
+    """Return the bytes that the container may use: the smaller of its cgroup's limit and the machine's memory."""
     machine = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
     for name in MEMORY_LIMITS:
         with contextlib.suppress(OSError, ValueError):

@@ -209,7 +209,7 @@ def _pid_namespace(ranks: Ranks) -> str:
 
 
 def _board(paths: ContainerPaths) -> dict[str, Any] | None:
-    """Return the job's TensorBoardOutputConfig; an empty one if it cannot be read."""
+    """Return the job's TensorBoardOutputConfig, None without one, or an empty one if it cannot be read."""
     try:
         return paths.read_config("tensorboardoutputconfig")
     except (OSError, ValueError) as error:

@@ -20,12 +20,12 @@ def choose_folder(
 ) -> Path:
     """Return the folder of a job's statistics.
 
-    - With a DebugHookConfig: its LocalPath, which the platform uploads.
+    - With a DebugHookConfig: its LocalPath (by default /opt/ml/output/tensors), which the platform uploads.
     - Otherwise, if this host uploads the statistics to S3 itself (`is_shipped`): a folder that the platform does not
       upload.
     - Otherwise: a folder in the output, which the platform uploads at the end of the job.
 
-    The folder is never below the checkpoints, since the platform restores these to every host.
+    No default is below the checkpoints, since the platform restores these to every host.
     """
     if hook is not None:
         return in_container(base_dir, hook.get("LocalPath") or DEFAULT_TENSORS_DIR)

@@ -1,12 +1,12 @@
 """Upload of statistics to S3 while the job runs: one stream of objects per host, merged from its ranks' files.
 
 The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new lines and
-puts them as one object for all ranks: every second at first, every minute after an hour. A line with NaN or infinity,
-or with the end of the training, is put earlier, after half a second at first. An object never changes, and the names
-are increasing numbers, so a reader lists the objects after the last one that it has read:
+puts them as one object for all ranks: every second at first, every minute after an hour. A line with NaN or infinity, a
+failed checkpoint or the end of the training is put earlier, after half a second at first. An object never changes, and
+the names are increasing numbers, so a reader lists the objects after the last one that it has read:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
-    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
+    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
 
 The prefix is not below the checkpoints, since the platform restores these to every host.
@@ -87,8 +87,8 @@ class Shipper:
         attempt: attempt of this start.
         host: name of this host, such as algo-1.
         num_ranks: number of ranks on this host; each writes `<name>.closed` at its end.
-        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers. If
-            this host has already put an attempt with that number, nothing is ever put.
+        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers, and
+            nothing at all if S3 then has an attempt with this number from this host.
         keeps_files: whether to keep uploaded files on the disk.
         clock: monotonic seconds.
     """
@@ -123,14 +123,17 @@ class Shipper:
         self._thread.start()
 
     def close(self) -> None:
-        """Put the remaining lines and wait for it; S3's timeouts limit the wait."""
+        """Put the remaining lines, and wait until this is done; S3's timeouts limit the wait."""
         self._ends.set()
         if self._thread:
             self._thread.join()
             self._thread = None
 
     def poll(self, *, is_last: bool = False) -> None:
-        """Read new lines, and put them if an object is due; after a failed request, only when the pause is over."""
+        """Read new lines, and put them if an object is due; do nothing during the pause after a failed request.
+
+        With `is_last`, put all lines now, even during that pause.
+        """
         now = self.clock()
         if (now < self._rests_until and not is_last) or not self._may_ship():
             return

@@ -1,9 +1,9 @@
 """Statistics of a model's parameters and gradients, and gradient clipping with the measured norms.
 
 Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements, otherwise
-over about as many sampled elements, in runs of 16 at even distances. Sampling costs a hundredth, and needs no copy of
-the parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`, `local`,
-`added_up`).
+over about as many sampled elements, in runs of 16 at equal distances. This takes a hundredth of the time, and needs no
+copy of the parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`,
+`local`, `added_up`).
 """
 
 from __future__ import annotations
@@ -145,6 +145,6 @@ def _percentiles(sample: Tensor) -> Tensor:
 
 
 def _variance(l2: float, mean: float, count: int) -> float:
-    """Return the variance; NaN if a number is not finite, 0 if rounding makes it negative."""
+    """Return l2^2 / count - mean^2, or 0 if rounding makes it negative; NaN stays NaN."""
     value = l2 * l2 / max(1, count) - mean * mean
     return value if math.isnan(value) else max(0.0, value)
