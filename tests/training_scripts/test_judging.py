@@ -63,7 +63,7 @@ def test_what_the_sharded_script_has_more_is_known_to_the_specs() -> None:
             "train_fsdp.py",
             4,
             {"context_parallel_degree": 3, "sequence_length": 240},
-            "ranks that share a shard",
+            "ranks that share one copy",
         ),
         ("train_fsdp.py", 4, {"pipeline_parallel_degree": 8}, "does not divide the 4 ranks"),
         ("train_fsdp.py", 8, {"pipeline_parallel_degree": 8}, "is more than num_layers 4"),

@@ -89,8 +89,8 @@ def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
         model.load_state_dict(_read_weights(folder, content["config"]), assign=True)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         message = (
-            f"{folder} has no model of train_ddp.py ({type(error).__name__}: {error}); expected "
-            "model.json and the weights from one training job"
+            f"{folder} has no complete model of a training script ({type(error).__name__}: {error}); expected "
+            "model.json and the weights of one training job: use its model.tar.gz"
         )
         raise DataError(message) from error
     config = content["config"]
@@ -101,7 +101,7 @@ def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
 
 
 def _read_weights(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Tensor]:
-    """Return the weights of a perceptron, or of a decoder, which earlier releases wrote to `model.pt`, too.
+    """Return the weights, from `model.pt` (a perceptron, or a decoder of an earlier release) or from Llama's files.
 
     Raises:
         DataError: a file of a decoder is missing or damaged.
@@ -122,4 +122,6 @@ def unpack(archive: Path, place: Path) -> None:
         with tarfile.open(archive) as tar:
             tar.extractall(place, filter="data")
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"{archive} cannot be unpacked ({error}); upload it again") from error
+        raise DataError(
+            f"{archive} cannot be unpacked ({error}); upload it again, or enlarge the disk if it is full"
+        ) from error

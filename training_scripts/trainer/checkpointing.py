@@ -132,10 +132,10 @@ class Checkpointer:
         """Restore `state` from the newest valid checkpoint; return whether there was one.
 
         Rank 0 selects the checkpoint and broadcasts its content, so all ranks resume from the same one. If the number
-        of ranks has changed, all ranks begin new random streams; the sample order does not depend on it.
+        of ranks has changed, all ranks begin new random streams; the sample order stays the same.
 
         Raises:
-            CheckpointError: the checkpoint belongs to another run, or is sharded.
+            CheckpointError: the checkpoint belongs to another run, is sharded, or cannot be read.
         """
         content: Any = None
         path = ""

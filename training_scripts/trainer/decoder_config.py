@@ -16,7 +16,7 @@ LLAMA_FIELDS = (
     *("num_kv_heads", "feed_forward_size", "norm_eps"),
     *("rope_theta", "rope_scaling", "tied_embeddings"),
 )
-"""Fields that `GPTConfig.to_dict` leaves out at their defaults: checkpoints and models from before them stay valid."""
+"""Fields that `GPTConfig.to_dict` leaves out at their defaults, so checkpoints from before these fields stay valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

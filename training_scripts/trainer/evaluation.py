@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEvaluation:
-    """Result over all ranks: mean loss per unit, number of units, and accuracy.
+    """Result over all ranks: mean loss per unit (token or row), number of units, and accuracy.
 
     `accuracy` is None if the task does not count correct predictions.
     """

@@ -64,7 +64,7 @@ def end_of_restart(paths: ContainerPaths, *, num_restarts: int) -> int | None:
 
 
 def note_stop(paths: ContainerPaths) -> None:
-    """Write the marker file that the ranks of this host ended because of a stop."""
+    """Write the file that marks the ranks of this host as ended by a stop."""
     paths.stopped_file.parent.mkdir(parents=True, exist_ok=True)
     paths.stopped_file.touch()
 

@@ -27,7 +27,7 @@ LLAMA_SHAPE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkHyperparameters(Hyperparameters):
-    """Hyperparameters of the script `script`; those in `not_here` allow only the value given there."""
+    """Hyperparameters of the script `script`; those in `not_here` allow only the value there, or their default."""
 
     script: ClassVar[str]
     not_here: ClassVar[Mapping[str, Any]]
@@ -51,7 +51,7 @@ class FrameworkHyperparameters(Hyperparameters):
 
 
 def refuse_initial_weights(channels: Container[str], *, script: str) -> None:
-    """Reject a job with initial weights for a script whose model is not a Llama of ours.
+    """Reject a job with initial weights, which `script` does not read.
 
     Raises:
         DataError: the job has the channel.

@@ -241,10 +241,12 @@ class Hyperparameters:
         findings = []
         if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
             allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
+            next_step = (
+                f"num_heads may be one of {allowed[:12]}" if allowed else "make hidden_size even"
+            )
             findings.append(
                 f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs the same even width; "
-                "for this hidden_size num_heads may be one of "
-                f"{allowed[:12] or 'none (make it even)'}"
+                f"{next_step}"
             )
         if self.model == "gpt" and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             allowed = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
@@ -326,7 +328,7 @@ class Hyperparameters:
         first = self.max_steps - self.profile_steps + 1 if self.max_steps else 1
         if self.profile_steps and any(span[-1] >= first for span in spans):
             both = f"trace_steps {self.trace_steps} and profile_steps {self.profile_steps}"
-            return [f"{both} request the same steps of the profiler: trace earlier steps"]
+            return [f"{both} need the profiler in the same steps: trace earlier steps"]
         return []
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Main functions of the training scripts: log, stop request, hyperparameters, ranks, exit code.
 
-This module imports no framework: `run_rank` imports torch.
+The module imports no framework; only `run_rank` imports torch, when it is called.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def _temperature(request: Mapping[str, Any]) -> float:
     """Return the temperature of a request, 0 without one.
 
     Raises:
-        ValueError: the value is not a number, is negative or infinite.
+        ValueError: the value is not a number, or is negative or infinite.
     """
     value = request.get("temperature", 0.0)
     if type(value) not in {int, float} or not 0 <= value <= sys.float_info.max:

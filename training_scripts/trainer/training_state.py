@@ -25,7 +25,7 @@ class Progress:
     """Progress of the run; changed by the training loop only.
 
     Attributes:
-        num_starts: starts of the processes, the current one included; a start that saved no checkpoint is not counted.
+        num_starts: starts of the processes: the current one, and the earlier ones that saved a checkpoint.
         trained_seconds: seconds in steps over all starts; redone steps count once.
         skipped_steps: steps without an update of the weights.
         skipped_in_a_row: consecutive skipped steps up to now.
@@ -106,6 +106,6 @@ class TrainingState:
         """Reject the state of another run.
 
         Raises:
-            CheckpointError: the model, the data set, the seed or the batch size differs.
+            CheckpointError: a value of `identity` differs or is missing.
         """
         check_identity(saved, self.identity)

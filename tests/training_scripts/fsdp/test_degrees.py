@@ -136,9 +136,9 @@ def test_the_toolkits_option_of_smps_parameters_is_left_to_sm_hps():
         ({"mp_parameters": "[1]"}, "must be a JSON object"),
         (
             {"mp_parameters": {"hybrid_shard_degree": 2}, "hybrid_shard_degree": 4},
-            "hybrid_shard_degree is 4 and 2 in mp_parameters: set it once",
+            "hybrid_shard_degree is 4, but hybrid_shard_degree in mp_parameters is 2: set only one",
         ),
-        ({"activation_offloading": True}, "set activation_checkpointing full"),
+        ({"activation_offloading": True}, "set activation_checkpointing to 'full'"),
         ({"precision": "fp16"}, "use bf16"),
         ({"model": "mlp", "activation_checkpointing": "full"}, "is for the layers of model gpt"),
         ({"hybrid_shard_degre": 2}, "did you mean 'hybrid_shard_degree'?"),

@@ -163,14 +163,14 @@ def test_frequencies_and_the_copy_of_a_tied_embedding_are_ignored(make_folder, c
     ("change", "says"),
     [
         ({"model_type": "qwen2"}, "has model_type 'qwen2'; allowed is 'llama'"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; our decoder has 'silu' only"),
-        ({"attention_bias": True}, "attention_bias is True; our decoder has False only"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; our decoder supports only 'silu'"),
+        ({"attention_bias": True}, "attention_bias is True; our decoder supports only False"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "the rope type is 'linear'; allowed"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "the rope type is 'yarn'; allowed"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "rope_scaling is not valid"),
         ({"num_key_value_heads": 3}, "num_key_value_heads 3 does not divide"),
-        ({"head_dim": 16}, "head_dim is 16; our decoder has hidden_size / num_attention_heads"),
+        ({"head_dim": 16}, "head_dim is 16; our decoder supports only"),
         ({"vocab_size": None}, "vocab_size is None; allowed is a whole number above 0"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
@@ -205,7 +205,7 @@ def rename(folder):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (cut_off, "it is cut off or damaged"),
+        (cut_off, "is cut off or damaged"),
         (not_safetensors, "is not a safetensors file"),
         (rename, "neither model.safetensors nor model.safetensors.index.json; found config.json"),
         (lambda folder: (folder / "config.json").unlink(), "config.json cannot be read"),

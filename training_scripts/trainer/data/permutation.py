@@ -21,7 +21,10 @@ def domain_bits(size: int) -> int:
 
 
 def encipher(values: Any, bits: int, keys: list[int]) -> Any:
-    """Return the images of `values`, in [0, 2^bits), under an unbalanced Feistel network; halves swap widths."""
+    """Return the images of `values`, in [0, 2^bits), under an unbalanced Feistel network.
+
+    The two halves swap their widths after each round.
+    """
     low_bits = bits // 2
     high_bits = bits - low_bits
     for key in keys:

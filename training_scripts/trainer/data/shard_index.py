@@ -95,7 +95,7 @@ class ChannelIndex:
         splits = self.content["splits"]
         if name not in splits:
             raise DataError(
-                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard again"
+                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}: shard again with this split"
             )
         return splits[name]
 
@@ -147,7 +147,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Values of one column in one shard; `present` is 0 for a missing integer; None if all are present.
+    """Values of one column in one shard; `present` is 0 for each missing integer, or None without missing integers.
 
     `dtype` is that of the index, which may be wider than the stored one; None keeps the stored one.
     """
@@ -169,8 +169,7 @@ class Column:
 def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -> Column:
     """Return one column of a shard, as tensors that map the file; `entry` is its entry in the index's schema.
 
-    If the shard does not store the column, all values are missing. If it stores the column without a validity buffer,
-    none is.
+    If the shard does not store the column, all values are missing. Without a validity buffer, `present` is None.
 
     Raises:
         DataError: the dtype is not known.

@@ -97,7 +97,7 @@ def read_layout(
 
 
 def _standard(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the mean and standard deviation of a column, or (0, 1) if they exceed the range of float32."""
+    """Return the mean and standard deviation of a column, or (0, 1) if one exceeds the range of float32."""
     mean, std = float(entry.get("mean") or 0.0), float(entry.get("std") or 1.0)
     largest = torch.finfo(torch.float32).max
     return (mean, std) if abs(mean) <= largest and std <= largest else (0.0, 1.0)
@@ -124,7 +124,7 @@ def _target(
     if entry.get("categories") is not None:
         if problem == "regression":
             message = f"target {name!r} has {len(entry['categories'])} categories, not numbers; "
-            raise DataError(message + "set problem to classification or auto")
+            raise DataError(message + "set problem to 'classification' or 'auto'")
         return TargetColumn(name=name, classes=list(entry["categories"]), is_coded=True)
     if problem == "auto" and entry["dtype"] not in WHOLE_DTYPES:
         problem = "regression"
@@ -135,7 +135,7 @@ def _target(
         if problem == "classification":
             message = (
                 f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
-                "numbers, so it cannot be a class; set problem to regression"
+                "numbers, so it cannot be a class; set problem to 'regression'"
             )
             raise DataError(message)
     return TargetColumn(

@@ -50,8 +50,8 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         `verify` checks the shards' SHA-256 and token ids.
 
         Raises:
-            DataError: shards are missing or damaged, have ids outside the vocabulary, or the split
-                is shorter than one block.
+            DataError: the index is not of tokens, shards are missing or damaged, ids are outside the vocabulary, or the
+                split is shorter than one block.
         """
         if index.kind != "tokens":
             raise DataError(

@@ -1,4 +1,4 @@
-"""Weights of Llama models in Hugging Face's files: the names of our decoder's parameters there, reading and writing."""
+"""Weights of Llama models in Hugging Face's files: names of our decoder's parameters, reader and writer."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ IN_LAYER = {
     "feed_forward.gate_up.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
     "feed_forward.down.weight": ("mlp.down_proj.weight",),
 }
-"""Our parameter of a layer -> Hugging Face's, whose rows follow each other in ours."""
+"""Our parameter of a layer -> Hugging Face's parameters, whose rows are concatenated in ours."""
 UNUSED = ("rotary_emb.inv_freq", "lm_head.weight")
-"""Ends of tensors that are not read: frequencies, which follow from the config, and the copy of a tied embedding."""
+"""Endings of the names of tensors that are not read: frequencies, which follow from the config, and the copy of a tied
+embedding."""
 _MOST_NAMED = 5
 
 
 def parts_of(name: str, config: GPTConfig) -> dict[str, tuple[int, ...]]:
     """Return Hugging Face's tensors that make up our parameter `name`, with their shapes.
 
-    Example: `blocks.0.feed_forward.gate_up.weight` is `model.layers.0.mlp.gate_proj.weight` above `up_proj`.
+    Example: `blocks.0.feed_forward.gate_up.weight` has the rows of `model.layers.0.mlp.gate_proj.weight` above those of
+    `up_proj`.
     """
     width, inner = config.hidden_size, config.inner_size
     kv_width = config.head_size * config.key_value_heads
@@ -96,8 +98,8 @@ class LlamaCheckpoint:
             ours: the decoder to fill. None: the decoder that config.json describes.
 
         Raises:
-            DataError: a file is missing or damaged, the model is not a Llama that our decoder can be, tensors are
-                missing, unknown or of another shape, or the model is not `ours`; all findings at once.
+            DataError: a file is missing or damaged, the model is not a Llama that our decoder supports, tensors are
+                missing, unknown or of another shape, or the model is not `ours`.
         """
         path = folder / CONFIG_FILE
         try:
@@ -130,7 +132,7 @@ class LlamaCheckpoint:
         yield from ((name, self.weight(name)) for name in parameter_names(self.config))
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 that differs for other weights, without reading all of them."""
+        """Return a SHA-256 of config.json, the tensors' headers, and the last MiB of each file of weights."""
         content = json.dumps(self.content, sort_keys=True)
         return hashlib.sha256(f"{content} {self.files.fingerprint()}".encode()).hexdigest()
 

@@ -1,7 +1,7 @@
 """Llama's config.json as a decoder's configuration, and back. No framework is imported.
 
 Source: `LlamaConfig` of transformers 4 and 5. Version 5 has the rotary settings in `rope_parameters`, version 4 in
-`rope_theta` and `rope_scaling`; both read the latter, which is written.
+`rope_theta` and `rope_scaling`; both versions read these two, which are written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPARED = (
     *("num_layers", "num_heads", "hidden_size", "num_kv_heads", "feed_forward_size"),
     *("norm_eps", "rope_theta", "rope_scaling", "tied_embeddings"),
 )
-"""Hyperparameters that must be equal to a checkpoint's, apart from the vocabulary, which the data set defines."""
+"""Hyperparameters that must equal a checkpoint's. The vocabulary, which the data set has, is compared separately."""
 
 
 def read_config(content: Any, *, file: str, sequence_length: int = 1) -> GPTConfig:
@@ -82,7 +82,7 @@ def read_config(content: Any, *, file: str, sequence_length: int = 1) -> GPTConf
 def _findings(content: Mapping[str, Any]) -> Iterator[str]:
     for name, value in FIXED.items():
         if content.get(name, value) != value:
-            yield f"{name} is {content[name]!r}; our decoder has {value!r} only"
+            yield f"{name} is {content[name]!r}; our decoder supports only {value!r}"
     lacking = [name for name in SIZES if not _is_count(content.get(name))]
     for name in lacking:
         yield f"{name} is {content.get(name)!r}; allowed is a whole number above 0"
@@ -109,7 +109,7 @@ def _head_findings(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"num_key_value_heads {kv_heads!r} does not divide num_attention_heads {heads}"
     size = content.get("head_dim") or width // heads
     if size * heads != width:
-        yield f"head_dim is {size!r}; our decoder has hidden_size / num_attention_heads only, {width // heads}"
+        yield f"head_dim is {size!r}; our decoder supports only {width // heads}, hidden_size / num_attention_heads"
 
 
 def _is_count(value: Any) -> bool:
@@ -133,7 +133,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str]:
-    """Return the hyperparameters to set, in a sentence, if `ours` has another shape than the checkpoint's `theirs`."""
+    """Return a sentence if `ours` has another shape than the checkpoint's `theirs`, and one for another vocabulary."""
     differing = {
         name: (_effective(ours, name), _effective(theirs, name))
         for name in COMPARED

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainyard_watch.distributed import Ranks
 
 FOLDER = "initial-model"
-"""Folder beside the job's others into which the model.tar.gz of a channel is unpacked while the weights are read."""
+"""Folder in the container's base folder into which a model.tar.gz is unpacked while the weights are read."""
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def initial_weights(
 ) -> Iterator[LlamaCheckpoint | None]:
     """Yield the weights in the channel for the model of `config`, or None without a channel.
 
-    The channel has the files that `save_pretrained` or a training job wrote, or a job's model.tar.gz, also in a folder
-    of the channel. The first rank of each host unpacks an archive; the files are removed when the context ends.
+    The channel has the files that `save_pretrained` or a training job wrote, or a job's model.tar.gz; they may be in a
+    subfolder. The first rank of each host unpacks an archive; the files are removed when the context ends.
 
     Raises:
         DataError: the channel has no such model, more than one, or one that does not fit the config. All ranks raise
@@ -60,12 +60,12 @@ def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
     """Return the config.json or the model.tar.gz of the channel's model.
 
     Raises:
-        DataError: there is none, or more than one in the highest folder that has one; or the task has another model.
+        DataError: there is none, there are several at the highest level that has one, or `config` is not of a decoder.
     """
     if (kind := config["kind"]) != "gpt":
         raise DataError(
             f"channel {CHANNEL} has weights of a decoder, but model is {kind!r}; remove the channel, or "
-            "set model gpt"
+            "set model to 'gpt'"
         )
     candidates = [*channel.rglob(CONFIG_FILE), *channel.rglob(ARCHIVE)]
     depth = min((len(each.parts) for each in candidates), default=0)

@@ -1,4 +1,4 @@
-"""Reader and writer of safetensors files, by one file or several with an index.
+"""Reader and writer of safetensors: one file, or several files with an index.
 
 A file has the length of its header (8 bytes, little-endian), the header (JSON: tensor -> dtype, shape, byte range) and
 the tensors' bytes, row by row. Source: https://github.com/huggingface/safetensors, "Format". The package `safetensors`
@@ -139,7 +139,7 @@ def _read_index(path: Path) -> dict[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     raise DataError(
-        f"{path} is not an index of safetensors files, which has weight_map, tensor -> file name; upload it again"
+        f"{path} is not an index of safetensors files: it needs weight_map, tensor -> file name; upload it again"
     )
 
 
@@ -177,7 +177,8 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     last = max((each.end for each in tensors.values()), default=8 + length)
     if short or last != size:
         raise DataError(
-            f"{path} has {size} bytes, but its header describes {last}; it is cut off or damaged: upload it again"
+            f"{path} is cut off or damaged: it has {size} bytes, its header describes {last}, and {len(short)} tensors "
+            "have a length that does not match their shape; upload it again"
         )
     return tensors
 

@@ -33,7 +33,7 @@ class MLPConfig:
 
 
 class MLP(nn.Module):
-    """Maps numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
+    """Perceptron that maps numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
 
     A missing number (NaN) becomes the mean and sets an indicator; a missing category (-1) has its
     own embedding.

@@ -41,7 +41,7 @@ class SequenceShare:
 
     @classmethod
     def of(cls, mesh: DeviceMesh, sequence_length: int, device: torch.device) -> SequenceShare:
-        """Return this rank's part of a sequence, whose length must be a multiple of two pieces per rank."""
+        """Return this rank's part of a sequence; the length must be a multiple of twice the number of ranks."""
         rank, num_ranks = mesh.get_local_rank(), mesh.size()
         size = sequence_length // (2 * num_ranks)
         biases = [
@@ -79,7 +79,7 @@ class SequenceShare:
 
 
 def own_pieces(rank: int, num_ranks: int) -> tuple[int, int]:
-    """Return the two pieces of a rank, of 2n pieces of the sequence."""
+    """Return the indices of a rank's two pieces, of the sequence's 2 * num_ranks pieces."""
     return rank, 2 * num_ranks - 1 - rank
 
 

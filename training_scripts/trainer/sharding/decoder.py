@@ -122,7 +122,7 @@ class SpreadAttention(Attention):
     share: SequenceShare | None = None
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return the attended values, (batch, time, width); tensor parallelism splits the time as in `hidden`."""
+        """Return the attended values, (batch, time, width); with tensor parallelism, time is split as in `hidden`."""
         projected = self.query_key_value(hidden)
         batch, time = projected.shape[:2]
         num_queries = self.num_heads // self.num_kv_heads

@@ -83,7 +83,7 @@ class ShardedHyperparameters(Hyperparameters):
                 )
             elif ours is not None and str(values.setdefault(ours, value)) != str(value):
                 findings.append(
-                    f"{ours} is {values[ours]!r} and {value!r} in {MODEL_PARALLEL}: set it once"
+                    f"{ours} is {values[ours]!r}, but {name} in {MODEL_PARALLEL} is {value!r}: set only one of them"
                 )
         if findings:
             raise HyperparameterError(findings)
@@ -97,7 +97,7 @@ class ShardedHyperparameters(Hyperparameters):
         if self.activation_offloading and self.activation_checkpointing != "full":
             findings.append(
                 f"activation_offloading with activation_checkpointing {self.activation_checkpointing}: "
-                "only the inputs of recomputed layers are offloaded; set activation_checkpointing full"
+                "only the inputs of recomputed layers are offloaded; set activation_checkpointing to 'full'"
             )
         if self.precision == "fp16":
             findings.append(
@@ -117,8 +117,7 @@ class ShardedHyperparameters(Hyperparameters):
         with hybrid_shard_degree 2 and tensor_parallel_degree 2 have shard 2, tensor 2 and replicate 2.
 
         Raises:
-            HyperparameterError: a degree does not divide the ranks, or the heads, sequence or layers that it splits;
-                all findings at once.
+            HyperparameterError: the degrees do not fit the number of ranks or the model.
         """
         findings = [*_degree_findings(self, world_size)]
         if findings:
@@ -134,7 +133,7 @@ class ShardedHyperparameters(Hyperparameters):
         )
 
     def rank_findings(self, ranks: int) -> list[str]:
-        """Return one sentence per degree that does not divide the ranks, or the heads, sequence or layers."""
+        """Return one sentence per degree that does not fit the number of ranks or the model."""
         return findings_of(self.degrees, ranks)
 
 
@@ -164,14 +163,14 @@ def _degree_findings(hp: ShardedHyperparameters, world_size: int) -> Iterator[st
     if sharing % shard:
         allowed = [number for number in range(1, sharing + 1) if sharing % number == 0]
         yield (
-            f"hybrid_shard_degree {shard} does not divide the {sharing} ranks that share a model "
+            f"hybrid_shard_degree {shard} does not divide the {sharing} ranks that the other degrees leave "
             f"({world_size} ranks / {split}); it may be 0 (all) or one of {allowed}"
         )
     elif shard % hp.context_parallel_degree:
         allowed = [number for number in range(1, shard + 1) if shard % number == 0]
         yield (
             f"context_parallel_degree {hp.context_parallel_degree} does not divide the {shard} ranks that "
-            f"share a shard (hybrid_shard_degree); it may be one of {allowed}"
+            f"share one copy of the model's state (hybrid_shard_degree); it may be one of {allowed}"
         )
     yield from _of_the_model(hp)
 

@@ -26,7 +26,7 @@ class RankMesh:
         degrees: size of each axis.
         whole: mesh with the axes `AXES`.
         context: mesh of the ranks that split a sequence; None if no sequence is split.
-        stage_group: process group of the ranks that have the same layers.
+        stage_group: process group of the ranks that have the same layers as this rank.
     """
 
     degrees: Degrees

@@ -149,8 +149,8 @@ def whole_weights(
 ) -> dict[str, Tensor]:
     """Return the model's whole state in plain row order, on rank 0's CPU. Every rank must call it.
 
-    The result of other ranks is incomplete or empty. Tensors are assembled one by one, so at any time a rank has at
-    most one whole tensor in addition to rank 0's copy. With stages, each stage's first rank has a copy of its stage.
+    The result of other ranks is incomplete or empty. Tensors are assembled one by one: a rank has at most one whole
+    tensor at any time, besides the copy on rank 0. With stages, each stage's first rank also has a copy of its stage.
     """
     keeps = mesh is None or mesh.speaks_for_stage
     weights: dict[str, Tensor] = {}

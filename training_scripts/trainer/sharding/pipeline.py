@@ -46,7 +46,7 @@ class Pipeline:
             message = (
                 f"pipeline_schedule 1f1b needs at least as many micro-batches per step as stages, got "
                 f"{num_micro_batches} for pipeline_parallel_degree {stages}; lower micro_batch_size, raise "
-                "global_batch_size, or set pipeline_schedule gpipe"
+                "global_batch_size, or set pipeline_schedule to 'gpipe'"
             )
             raise HyperparameterError(message)
         self._is_first, self._is_last = mesh.place("pp") == 0, mesh.is_last_stage

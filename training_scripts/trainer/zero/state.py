@@ -25,7 +25,7 @@ stages 1 and 2, the others for stage 3 (deepspeed 0.19)."""
 
 
 class ZeroState(TrainingState):
-    """A TrainingState with a partitioned optimizer; `collect` gathers the parts on rank 0 before `capture`."""
+    """A TrainingState with a partitioned optimizer. Before `capture`, `collect` must gather its parts on rank 0."""
 
     engine: Any = None
     _weights: Mapping[str, Tensor]
@@ -76,7 +76,7 @@ class ZeroState(TrainingState):
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state, under stage 3 on rank 0's CPU only. Every rank must call it.
 
-        Sharded tensors are gathered one by one, so at any time a rank has at most one whole tensor and its shards.
+        Sharded tensors are gathered one by one, so ranks other than 0 have at most one whole tensor at any time.
         """
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         if not any(hasattr(each, "ds_id") for each in parameters.values()):
