@@ -177,8 +177,8 @@ def placed(
 def shard_frozen(model: nn.Module, ranks: Ranks, *, dtype: torch.dtype) -> nn.Module:
     """Return the model in shards of `dtype`; all ranks must run it equally often.
 
-    As in an FSDP training of the same precision, parameters are in `dtype`, norms in float32. The layers are cast and
-    sharded one by one, so a rank has at most one whole layer in memory in addition to its shards.
+    As in an FSDP training of the same precision, parameters are in `dtype`, and norms are computed in float32. The
+    layers are cast and sharded one by one, so a rank has at most one whole layer in memory in addition to its shards.
     """
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("dp_shard",))
     for layer in model.blocks if isinstance(model, GPT) else ():
@@ -233,7 +233,7 @@ def opened(folder: Path, ranks: Ranks, *, volume: Path) -> Iterator[Path]:
     Local rank 0 unpacks the archive for all ranks, to a temporary folder in `volume`.
 
     Raises:
-        DataError: there is neither an archive nor an unpacked model, or the archive is damaged. All ranks raise it.
+        DataError: there is neither an archive nor an unpacked model, or unpacking failed. All ranks raise it.
     """
     with tempfile.TemporaryDirectory(dir=volume) as scratch:
         place = None
@@ -248,7 +248,7 @@ def unpacked(folder: Path, scratch: Path) -> Path:
     """Return a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
     Raises:
-        DataError: there is neither an archive nor an unpacked model, or the archive is damaged.
+        DataError: there is neither an archive nor an unpacked model, or unpacking failed.
     """
     archive = folder / ARCHIVE
     if (folder / "model.json").is_file():

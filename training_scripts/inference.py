@@ -32,7 +32,8 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: the request is not a JSON object. With the toolkit, an error with HTTP status 400.
+        ValueError: the content type is not JSON, or the request is not a JSON object. With the toolkit, an error with
+            HTTP status 400 is raised instead.
     """
     with _client_errors():
         if request_content_type.partition(";")[0].strip() != JSON:
@@ -46,7 +47,7 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
 def predict_fn(input_data: dict[str, Any], model: ServedModel) -> dict[str, Any]:
     """Return the answer to a request.
 
-    A request that does not match the model is a ValueError; with the toolkit, an error with HTTP status 400.
+    A request that does not match the model raises a ValueError; with the toolkit, an error with HTTP status 400.
     """
     with _client_errors():
         return model.answer(input_data)

@@ -498,5 +498,8 @@ def test_weights_that_became_nan_are_no_model(server: RankServer, folder: Path) 
 
     assert job.run() == 1
 
-    assert "trained weights are NaN or infinite" in (job.place / "output" / "failure").read_text()
+    assert (
+        "trained tensors have NaN or infinite values"
+        in (job.place / "output" / "failure").read_text()
+    )
     assert list((job.place / "model").glob("*")) == []

@@ -33,10 +33,10 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--strategy=zero"], ["strategy is 'zero'; allowed: ddp, fsdp"]),
         (
             ["--strategy=fsdp", "--adapter=qlora", "--load_in_8bit=true"],
-            ["cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to ddp"],
+            ["cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to 'ddp'"],
         ),
         (["--load_in_8bit=true"], ["load_in_8bit is set, but adapter is 'lora'"]),
-        (["--adapter=qlora"], ["adapter qlora needs bitsandbytes, which this image lacks"]),
+        (["--adapter=qlora"], ["adapter 'qlora' needs bitsandbytes, which this image lacks"]),
     ],
     ids=lambda each: str(each)[:30],
 )

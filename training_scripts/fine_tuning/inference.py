@@ -1,8 +1,9 @@
 """Request handlers for fine-tuned models: `code/inference.py` in their model.tar.gz.
 
 A request has `messages` (a conversation, if the tokenizer has a chat template) or `prompt`; and optionally
-`max_new_tokens` (1 to 4,096; 256) and `temperature` (0: always the likeliest token). The answer has `text`.
-The toolkit responds to every error of a handler with HTTP status 400. It sends the result of `output_fn` unchanged.
+`max_new_tokens` (1 to 4,096, by default 256) and `temperature` (by default 0: always the likeliest token). The answer
+has `text`. The toolkit responds to every error of a handler with HTTP status 400. It sends the result of `output_fn`
+unchanged.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: the request is not a JSON object, has an unknown member or a wrong value, or has neither messages
-            nor a prompt.
+        ValueError: the request is not a JSON object, has an unknown member or a wrong value, or does not have exactly
+            one of `messages` and `prompt`.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")

@@ -1,4 +1,4 @@
-"""Checkpoint folders of Hugging Face's Trainer: complete if all files in their file list exist.
+"""Checkpoint folders of Hugging Face's Trainer: complete if all files in their file list exist with their sizes.
 
 An interruption may leave an incomplete checkpoint in S3. Besides the Trainer's files, a checkpoint has the run's
 identity and history.

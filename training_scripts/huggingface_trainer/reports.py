@@ -160,7 +160,7 @@ class Reports(TrainerCallback):
     def obstacle_to_model(self, num_bytes: int) -> str | None:
         """Return the reason not to write a model of `num_bytes` after a stop, or None; for rank 0, which writes it.
 
-        If only other ranks received the SIGTERM, the grace began at the last step.
+        If only other ranks received the SIGTERM, the grace period is assumed to have begun at the last step.
         """
         left = min(
             self._stop.seconds_left, self._idle_since + self._stop.grace_s - time.monotonic()

@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Return the evaluation's content.
 
     Raises:
-        EvaluationError: The training or test rows lack the target, or the model has no such program.
+        EvaluationError: A channel has no CSV file, its rows lack the target, or the model does not have the program.
     """
     train, test = rows_of("train"), rows_of("test")
     for name, rows in (("train", train), ("test", test)):
@@ -109,7 +109,9 @@ def rows_of(channel: str) -> pd.DataFrame:
     """
     paths = sorted((INPUT / channel).rglob("*.csv"))
     if not paths:
-        raise EvaluationError(f"the input {channel!r} has no *.csv file; set its S3 prefix")
+        raise EvaluationError(
+            f"the input {channel!r} has no *.csv file; use an S3 prefix that has some"
+        )
     tables = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in paths]
     return pd.concat(tables, ignore_index=True)
 
@@ -129,7 +131,7 @@ def load(path: Path) -> ModuleType:
     """Return the model's own program as a module.
 
     Raises:
-        EvaluationError: The model has no such program.
+        EvaluationError: The file does not exist.
     """
     if not path.is_file():
         raise EvaluationError(

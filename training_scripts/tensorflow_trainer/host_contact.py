@@ -1,7 +1,7 @@
 """Contact between the hosts of a run over TCP: presence of a server, and stop notices to the coordinator.
 
 With parameter servers only the coordinator can stop a run, but a spot interruption notice may reach only another host.
-That host sends the coordinator one line.
+In that case the other host sends the coordinator one line.
 """
 
 from __future__ import annotations

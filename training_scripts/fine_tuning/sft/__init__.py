@@ -1,4 +1,5 @@
 """Fine-tuning of causal language models with transformers, PEFT and TRL, in a training job.
 
-May import torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded with it; nothing else of Trainyard.
+It may import torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded with it, but nothing else of
+Trainyard.
 """

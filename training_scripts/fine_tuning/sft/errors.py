@@ -1,4 +1,4 @@
-"""Errors of a fine-tuning that its user can correct."""
+"""Errors that the user of a fine-tuning can correct."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def load_model(
     """
     if origin.continues_adapter and not options.has_adapter:
         raise FineTuningError(
-            "the channel init has an adapter, but adapter is 'none'; set adapter to lora, or start from a merged model"
+            "the channel init has an adapter, but adapter is 'none'; set adapter to 'lora', or start from a merged "
+            "model"
         )
     model = AutoModelForCausalLM.from_pretrained(
         origin.weights, **_load_arguments(options, is_quantized=is_quantized)
@@ -177,7 +178,7 @@ def whole_model(
         raise FineTuningError(
             f"the trained weights do not fit the base model: {len(missing)} missing and {len(unexpected)} unexpected "
             f"names, such as {[*missing, *unexpected][0]}; use an image with the versions in docs/fine_tuning.md, or "
-            "set strategy to ddp"
+            "set strategy to 'ddp'"
         )
     return model
 

@@ -93,7 +93,7 @@ class Options:
         """Return the options of a command line; an unknown option ends the process with code 2.
 
         Raises:
-            FineTuningError: values that are out of range or contradict each other.
+            FineTuningError: values are out of range or contradict each other.
         """
         parser = argparse.ArgumentParser(allow_abbrev=False)
         for each in fields(cls):
@@ -162,19 +162,19 @@ def _faults(options: Options) -> list[str]:
     if options.max_steps == 0 and options.epochs <= 0:
         faults.append(f"epochs is {options.epochs:g}; allowed: more than 0, or set max_steps")
     if options.artifact == "adapter" and not options.has_adapter:
-        faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to merged")
+        faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to 'merged'")
     if options.load_in_8bit and options.adapter != "qlora":
         faults.append(
-            f"load_in_8bit is set, but adapter is {options.adapter!r}; set adapter to qlora"
+            f"load_in_8bit is set, but adapter is {options.adapter!r}; set adapter to 'qlora'"
         )
     if options.load_in_8bit and options.strategy == "fsdp":
         faults.append(
-            "strategy fsdp cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to ddp"
+            "strategy fsdp cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to 'ddp'"
         )
     if options.packing and options.method == "dpo":
         faults.append("packing is not supported with method dpo; set packing to false")
     if options.adapter == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
         faults.append(
-            "adapter qlora needs bitsandbytes, which this image lacks; add it to the job's image or set adapter to lora"
+            "adapter 'qlora' needs bitsandbytes, which this image lacks; add it to the image, or set adapter to 'lora'"
         )
     return faults

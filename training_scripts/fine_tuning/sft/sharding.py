@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def use_fsdp(options: Options, *, is_bf16: bool) -> None:
-    """Let the process's trainer shard its model. Call it after the process group is made, and before the model is.
+    """Let the process's trainer shard its model. Call it after the process group is made, and before the model is made.
 
     The trainer finds the settings in accelerate's state of the process; its own arguments for FSDP differ between
     versions of transformers. In bf16, gradients are reduced and the loss is returned in float32, for which accelerate's
@@ -33,7 +33,7 @@ def use_fsdp(options: Options, *, is_bf16: bool) -> None:
     """
     if not torch.distributed.is_initialized():
         raise FineTuningError(
-            "strategy is 'fsdp', but the process has no ranks; start it with torchrun, or set strategy to ddp"
+            "strategy is 'fsdp', but the process has no ranks; start it with torchrun, or set strategy to 'ddp'"
         )
     has_reference = options.method == "dpo" and not options.has_adapter
     precise = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

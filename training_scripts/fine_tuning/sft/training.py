@@ -90,8 +90,8 @@ def _check_finite(trained: Mapping[str, Tensor]) -> None:
     spoiled = [name for name, each in trained.items() if not torch.isfinite(each).all()]
     if spoiled:
         raise FineTuningError(
-            f"{len(spoiled)} of {len(trained)} trained weights are NaN or infinite, such as {spoiled[0]}; lower "
-            "learning_rate, raise warmup_steps, or check the data for invalid rows"
+            f"{len(spoiled)} of {len(trained)} trained tensors have NaN or infinite values, such as {spoiled[0]}; "
+            "lower learning_rate, raise warmup_steps, or check the data for invalid rows"
         )
 
 
@@ -200,7 +200,7 @@ def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Pat
 
 
 def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: int) -> Dataset:
-    """Return token ids and labels of the rows, cut to `max_length`, without those whose answers were cut off.
+    """Return token ids and labels of the rows, cut to `max_length`, without rows whose answers were all cut off.
 
     Raises:
         FineTuningError: no row is left, or one cannot be used.
