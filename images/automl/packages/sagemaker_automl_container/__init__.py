@@ -6,5 +6,6 @@
 - `explain` reports the importance of columns and the errors of the best candidate.
 - `serving` is copied into every model.tar.gz as `code/inference.py`, so it imports no other module of this package.
 
-The modules use only the container's files. They may import scikit-learn and pandas. No code outside imports them.
+The modules use only the container's files. They may import scikit-learn and pandas. No code outside this package
+imports them.
 """

@@ -87,7 +87,7 @@ def _specification() -> dict[str, Any]:
 def _split(
     train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str], wishes: columns.Wishes
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Return (training rows, validation rows). Without validation rows, the schema has a number of folds.
+    """Return (training rows, validation rows). If the latter are None, `schema` gets a number of folds.
 
     Raises:
         TableError: The validation channel lacks columns.

@@ -1,7 +1,7 @@
 """Program that reports the importance of columns and the errors of the best candidate. Run it with `python -m`.
 
-Permutation importance (Breiman, "Random forests", 2001): the loss of the objective metric when a column's values are
-shuffled among rows that the model was not fitted on.
+Permutation importance (Breiman, "Random forests", 2001): how much the objective metric worsens when a column's values
+are shuffled among rows that the model was not fitted on.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def importance(
 ) -> list[dict[str, Any]]:
     """Return `name, importance, std` of every column, the most important first.
 
-    The importance is the mean loss of the metric, in the metric's unit; it is negative if shuffling improved it.
+    The importance is how much the metric worsens on average, in the metric's unit; it is negative if shuffling improved
+    it.
     """
     schema, generator = model.schema, np.random.default_rng(seed)
     truth, weights = target_of(rows, schema), weights_of(rows, schema)

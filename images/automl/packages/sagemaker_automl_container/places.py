@@ -35,7 +35,7 @@ def arguments() -> dict[str, str]:
 
 
 def tell(summary: dict[str, Any]) -> None:
-    """Write a processing job's ExitMessage, a JSON object of at most 1024 characters."""
+    """Write a processing job's ExitMessage; `summary` as JSON must have at most 1,024 characters."""
     (ML / "output").mkdir(parents=True, exist_ok=True)
     (ML / "output" / "message").write_text(json.dumps(summary), encoding="utf-8")
 

@@ -106,7 +106,7 @@ def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
     missing = [each["name"] for each in schema["columns"] if each["name"] not in rows]
     if missing:
         raise ValueError(
-            f"the rows lack the columns {', '.join(missing)}; a missing value may be empty"
+            f"the rows lack the columns {', '.join(missing)}; add them (a value may be empty)"
         )
     parts: dict[str, Any] = {}
     for column in schema["columns"]:

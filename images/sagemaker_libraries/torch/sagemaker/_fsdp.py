@@ -1,4 +1,4 @@
-"""Changes of torch's FSDP classes that apply SMP's degrees to the script's own FSDP, regardless of its import."""
+"""Changes of torch's FSDP classes that apply SMP's degrees to the script's own FSDP, however it is imported."""
 
 from __future__ import annotations
 

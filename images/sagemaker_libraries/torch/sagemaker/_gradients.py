@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientPart:
-    """A part of one parameter's gradient. `num_parts` parts are the whole; all other ranks have copies of them."""
+    """A part of one parameter's gradient. `num_parts` different parts are the whole; other ranks have copies."""
 
     values: Tensor
     num_parts: int
@@ -26,9 +26,9 @@ class GradientPart:
 def gradient_parts(model: nn.Module) -> list[GradientPart]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
-    The number of parts comes from the module or tensor that was sharded. For FSDP these are the group and strategy of
-    the module (1 for NO_SHARD, the inner group for HYBRID_SHARD). For a DTensor these are its placements, even if FSDP
-    has flattened it.
+    The number of parts comes from the module or tensor that was sharded. For FSDP it is derived from the module's group
+    and strategy (1 for NO_SHARD, the size of the inner group for HYBRID_SHARD). For a DTensor it is derived from its
+    placements, even if FSDP has flattened it.
     """
     flattened = dict(_flattened(model))
     return [
@@ -87,6 +87,9 @@ def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator
 
 
 def _num_parts(mesh: Any, placements: Any) -> int:
-    """Return the product of the axes without copies. `is_shard` is not used: it is False for FSDP2's strided shards."""
+    """Return the product of the sizes of the mesh axes without copies.
+
+    `Placement.is_shard` is not used: it is False for FSDP2's strided shards.
+    """
     axes = (axis for axis, placement in enumerate(placements) if not placement.is_replicate())
     return math.prod(mesh.size(axis) for axis in axes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """The properties of `torch.sagemaker.state`. Groups are None if `is_native`.
+    """The properties of `torch.sagemaker.state`. The tp and rep_rank groups are None if `is_native`.
 
     `mesh` has the axes replicate, shard and tensor, in this order; the ranks of the tensor axis are adjacent.
     """
