@@ -15,7 +15,7 @@ SETTLED = {"name": JOB.name, "settled_at": 61.0}
 
 def test_a_ledger_whose_entries_are_settled_is_empty() -> None:
     check = check_ledger([SETTLED], [JOB])
-    assert (check.holds, check.found) == (True, "empty: all of its 1 entries are settled")
+    assert (check.holds, check.found) == (True, "all entries are settled (1)")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ HIGHEST_SEED = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0 if all checks pass, 1 if not, 2 for wrong input, 130 for interrupted."""
+    """Run the command; return 0 if all checks pass, 1 if not, 2 for wrong input, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument(
         "--home", help="folder of the stack (default: TRAINYARD_HOME or .trainyard)"

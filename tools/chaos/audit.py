@@ -64,7 +64,7 @@ def check_ledger(
     unknown = {job.name for job in jobs} - {str(entry["name"]) for entry in entries}
     wrong = [f"{name} is not settled" for name in open_entries]
     wrong += [f"{name} is not in it" for name in sorted(unknown)]
-    found = "; ".join(wrong) or f"empty: all of its {len(entries)} entries are settled"
+    found = "; ".join(wrong) or f"all entries are settled ({len(entries)})"
     return AuditCheck(name="ledger", holds=not wrong, found=found)
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 TASKS = (TaskId.SHARD, TaskId.TRAIN, TaskId.EVALUATE, TaskId.REGISTER, TaskId.REPORT)
 """Tasks that may have a strike, in the order in which they run."""
 EARLIEST, LATEST = 0.08, 0.92
-"""Strikes are scheduled between these fractions of the training's steps, because the run must recover from the last."""
+"""Fractions of the training's steps between which strikes are scheduled, except slow uplinks, which come earlier. The run
+must recover from the last strike."""
 
 
 class StrikeKind(StrEnum):
@@ -44,7 +45,7 @@ class StrikeKind(StrEnum):
 
 INTERRUPTIONS = (StrikeKind.INTERRUPTION, StrikeKind.NOTICED_INTERRUPTION)
 ATTEMPT_ENDS = (StrikeKind.KILLED_RANK, StrikeKind.HUNG_HOST)
-"""Kinds that end a job, so that the task pays for another attempt; one per run, since retries are limited."""
+"""Kinds that end a job, so the task pays for another attempt; at most one per run, since retries are limited."""
 SERVICES = (StrikeKind.S3_ERRORS, StrikeKind.S3_STALLS, StrikeKind.S3_HALVES, StrikeKind.THROTTLING)
 SLOWEST_UPLINK, FASTEST_UPLINK = 0.2, 1.5
 """Megabytes per second per host. The upload of a checkpoint of the chaos run, 2 MB, takes one or more intervals."""
