@@ -10,9 +10,9 @@ One process with one thread trains two models, or the one of `--model`:
 
 Steps with statistics and steps with `statistics` off alternate, so that other load affects both equally. A step is that
 of `trainer.training`: forward, backward, clipping, AdamW. Each kind counts its own steps, so that statistics of every
-10th and 50th step are as frequent as in a run. `mean` is the difference of the mean processor times. `median` is that
-of the medians, without statistics that are not written at every step. The cost of the host's sampler, a thread,
-depends on time and not on steps. It is measured separately, as a share of one core.
+10th and 50th step are as frequent as in a run. `mean` is the difference of the mean processor times. `median` is the
+difference of the medians, which leaves out statistics that are not written at every step. The cost of the host's
+sampler, a thread, depends on time and not on steps. It is measured separately, as a share of one core.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> int:
     """Measure the requested models; return 0 if the limits are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300, help="pairs of steps")
-    parser.add_argument("--model", choices=("gpt", "mlp"), help="only one of both")
+    parser.add_argument("--model", choices=("gpt", "mlp"), help="only one of the two")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -103,7 +103,7 @@ def _dag(engine: MeasuredEngine) -> Any:
 
 
 def _run(engine: MeasuredEngine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return report.json of a run, with the mean seconds of the work before and after it as `probe_s`."""
+    """Return report.json of a run; `probe_s` in it has the mean seconds of `_probe_s` before and after the run."""
     before = _probe_s()
     run = dag().test(run_conf={**SMALL, **conf})
     listed = engine.s3.list_objects_v2(Bucket=BUCKET, Prefix="trainyard/runs/")
@@ -129,7 +129,7 @@ def _probe_s() -> float:
 
 
 def _print_row(name: str, report: Mapping[str, Any]) -> bool:
-    """Print a run's estimate and cost; return whether they are within `WITHIN`."""
+    """Print a run's estimate and cost; return whether the estimate's error is at most `WITHIN`."""
     cost, usd = report["cost"], report["cost"]["estimate_usd"]
     error = cost["estimate_error"]
     planned = {each["task_id"]: each for each in report["plan"]["estimate"]["jobs"]}

@@ -199,7 +199,7 @@ def draw(
 
 
 def uninterrupted(engine: MeasuredEngine, hyperparameters: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the weights' SHA-256 and the seconds of two uninterrupted jobs.
+    """Run two uninterrupted jobs; return the SHA-256 of their weights and the seconds of the second.
 
     Raises:
         RuntimeError: the two differ, or one did not complete, so that a comparison is not possible.
@@ -274,7 +274,7 @@ def wait_for_checkpoint(engine: MeasuredEngine, name: str) -> int:
     """Wait until S3 has a complete checkpoint of a job; return the job's step at that time.
 
     Raises:
-        RuntimeError: the job ended before.
+        RuntimeError: the job ended, or ran for JOB_LIMIT_S, before S3 had one.
     """
     until = time.monotonic() + JOB_LIMIT_S
     while not has_whole_checkpoint(engine, name):

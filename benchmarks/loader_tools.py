@@ -36,11 +36,11 @@ BUFFER = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOptions:
-    """ToolOptions of one process.
+    """Options of one process of the benchmark.
 
     Attributes:
         folder: folder of the written data, or of the cache of a reader.
-        state: file of the state at the half of the first epoch.
+        state: file of the state in the middle of the first epoch.
     """
 
     tool: str
@@ -319,7 +319,7 @@ def measure(options: ToolOptions, read: Callable[[ToolOptions, Any], ToolReader]
 
 
 def import_packages(tool: str) -> None:
-    """Import the tool's packages, which no figure includes."""
+    """Import the tool's packages before the measurement, so no time includes the imports."""
     import boto3  # noqa: F401
 
     match tool:

@@ -2,10 +2,10 @@
 
     python benchmarks/rule_faults.py [--only NonFinite LossSpike] [--healthy 20] [--no-faults]
 
-The table goes into docs/rules.md. Each line is a training by `trainer.training.Training`, in its own processes, whose
-subclass in tests/rules/faults/ does one thing wrong; the rule reads the files that the training wrote. Rules have the
-robust profile, except for parameters that are named. `--healthy` trains both default models, each with this number of
-seeds, and evaluates all rules on them.
+The table goes into docs/rules.md. Each line is a training, in its own processes, by a subclass of
+`trainer.training.Training` in tests/rules/faults/ that does one thing wrong; the rule reads the files that the training
+wrote. Rules have the robust profile, except for parameters that are named. `--healthy` trains both default models, each
+with this number of seeds, and evaluates all rules on them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def print_faults(matrix: Matrix, only: Sequence[str]) -> bool:
 
 
 def print_case(matrix: Matrix, case: Case) -> bool:
-    """Print one line of the table."""
+    """Print one line of the table; return whether the fault was found in time."""
     observed = matrix.observe(case.run)
     latency = case.latency(observed)
     is_found = latency is not None and latency <= case.within
