@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TASKS = (TaskId.SHARD, TaskId.TRAIN, TaskId.EVALUATE, TaskId.REGISTER, TaskId.REPORT)
 """Tasks that may have a strike, in the order in which they run."""
 EARLIEST, LATEST = 0.08, 0.92
-"""Fractions of the training's steps between which strikes are scheduled, except slow uplinks, which come earlier. The run
-must recover from the last strike."""
+"""Fractions of the training's steps between which strikes are scheduled, because the run must recover from the last.
+Slow uplinks come earlier."""
 
 
 class StrikeKind(StrEnum):
