@@ -195,7 +195,7 @@ class Way:
 
 
 class Trainyard(Way):
-    """Saver of training_scripts/trainer."""
+    """Saver of training_scripts/trainyard_watch."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

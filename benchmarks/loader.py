@@ -112,7 +112,7 @@ def run(tool: str, root: Path, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def compared(whole: list[int], resumed: list[int]) -> str:
-    """Return whether a resumed epoch has the samples of an unbroken one."""
+    """Return as text whether a resumed epoch has the samples of an unbroken one."""
     if whole == resumed:
         return "exact"
     if Counter(whole) == Counter(resumed):

@@ -2,10 +2,10 @@
 
     python benchmarks/rule_health.py [--seeds 20] [--families lora grpo] [--no-curves] [--no-trainings]
 
-There are two tables. The first has curves with published shapes (tests/rules/health/curves.py). Each is evaluated with
-a line per step and per tenth step, both complete and from a new job on, without the earlier steps. The second has small
-networks that are actually trained (tests/rules/health/trainings.py). Rules and reactions are the defaults. The exit
-status is 1 if a rule stopped a training.
+There are two tables. The first has curves with published shapes (tests/rules/health/curves.py). Each is evaluated four
+times: with a line per step or per tenth step, in each case complete and without the steps of an earlier job. The second
+has small networks that are actually trained (tests/rules/health/trainings.py). Rules and reactions are the defaults.
+The exit status is 1 if a rule stopped a training.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def judge_trainings(options: argparse.Namespace) -> int:
 
 
 def judge_curve(family: str, seed: int, every: int, is_whole: bool) -> Row:
-    """Return the issues that rules find in one reading of a curve."""
+    """Return the name of one reading of a curve, and the issues that rules find in it."""
     curve = draw_curve(family, seed, max_steps=STEPS[every])
     begin = 0 if is_whole else int(NEW_JOB_AT * curve.max_steps)
     reading = f"{'whole' if is_whole else 'new job'}, line every {curve.every or every}"

@@ -6,8 +6,8 @@ One real Airflow (scheduler, triggerer, api-server, workers) and one engine run 
 the provider's operator and ours, each waiting in the worker and deferred. All run the same script on two spot instances
 with the same CheckpointConfig, and have two retries 5 s apart (ours has the delay of its retry table). The script
 emulates a training under torchrun, so that eight hosts fit a small machine. A step is a sleep of 0.1 s, and every 50th
-step is saved. So is the last step after a SIGTERM, which the same entry point forwards to both. The fault comes when a
-job has completed 110 steps. When every job has ended, the output has:
+step is saved. So is the last step after a SIGTERM, which the same entry point forwards to both. An injected fault comes
+when a job has completed 110 steps. When every job has ended, the output has:
 
 * jobs: training jobs created;
 * paid: the sum of their BillableTimeInSeconds (per instance) from DescribeTrainingJob;

@@ -151,7 +151,7 @@ def suggested(
 
 
 def engine_by_trials(problem: TuningProblem, seed: int, *, num_parallel: int = 1) -> Spent:
-    """Search by the engine's Bayesian strategy; the losses of the latest trials are not known yet."""
+    """Search by the engine's Bayesian strategy; it does not know the losses of the latest `num_parallel` - 1 trials."""
     history: list[Observation] = []
     losses: list[float] = []
     while len(losses) < NUM_TRIALS:

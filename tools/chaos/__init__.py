@@ -9,6 +9,6 @@
 | `training_log`, `story` | report of the cost of each fault |
 | `audit` | final checks: success, one completed job per logical job, no running paid resource, continuity |
 
-The package imports what the launcher imports. The run is driven by REST and the AWS endpoint. Faults of training and
-storage are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.
+The package may import what the launcher may import. The run is driven by REST and the AWS endpoint. Faults of training
+and storage are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.
 """

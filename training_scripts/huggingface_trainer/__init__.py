@@ -1,4 +1,5 @@
 """Training with Hugging Face's Trainer on token shards, for train_huggingface.py.
 
-Imports `trainer` and transformers; `hyperparameters` and `checkpoint_files` need neither torch nor transformers.
+The package imports `trainer` and transformers; its modules `hyperparameters` and `checkpoint_files` need neither torch
+nor transformers.
 """

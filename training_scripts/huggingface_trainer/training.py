@@ -1,4 +1,4 @@
-"""Training of a small Llama with Hugging Face's Trainer, on one rank."""
+"""Training run of one rank: a small Llama with Hugging Face's Trainer."""
 
 from __future__ import annotations
 

@@ -179,9 +179,9 @@ class CollectiveProfile:
         self._count(profile.events())
 
     def summary(self, ranks: Ranks) -> dict[str, Any]:
-        """Return the first and last profiled step and each rank's share of time in collectives (0 to 1, or None).
+        """Return the first and last profiled step, and each rank's share of time in collectives.
 
-        Every rank must call it.
+        A share is from 0 to 1, or None if the rank profiled no step. Every rank must call it.
         """
         if not self._num_steps:
             return {}

@@ -2,7 +2,7 @@
 
 The launcher (torchrun, or another one that sets the same variables) sets RANK, WORLD_SIZE,
 LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun `rank_variables` returns them. Without these
-variables the job has one rank and no process group.
+variables, a job on one host has one rank and no process group.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     When the body ends, no reference to a model that uses the group may remain, for example in a caller's variable.
 
     Raises:
-        HyperparameterError: only some of the launcher's variables are set.
+        HyperparameterError: not all of the launcher's variables are set, but RANK or WORLD_SIZE is, or the job has
+            several hosts.
     """
     given = [name for name in LAUNCH_VARIABLES if name in environ]
     if environ.get("WORLD_SIZE") == "1" or _is_alone(environ):

@@ -3,7 +3,7 @@
 TrainerError              one message: what, where, got, allowed, next step
 ├── HyperparameterError   the job's hyperparameters are wrong (all findings at once)
 ├── DataError             a channel, the index or a shard cannot be used (all findings)
-├── CheckpointError       a checkpoint cannot be written, or does not fit this run
+├── CheckpointError       a checkpoint cannot be written or read, or does not fit this run
 ├── NonFiniteError        the loss or the gradient became NaN or infinite
 └── PeerError             another rank failed; its own log has the reason
 """
@@ -47,7 +47,7 @@ class DataError(TrainerError):
 
 
 class CheckpointError(TrainerError):
-    """A checkpoint cannot be written, or belongs to another run."""
+    """A checkpoint cannot be written or read, or does not fit this run."""
 
     title = "Checkpoint problem"
 

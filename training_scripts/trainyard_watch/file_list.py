@@ -20,7 +20,7 @@ FILES = "files.json"
 
 
 def file_sizes(folder: Path) -> dict[str, int]:
-    """Return the sizes in bytes of the folder's files on this host by their relative names, without its list."""
+    """Return the sizes in bytes of the folder's files on this host by relative name, without `files.json`."""
     return {
         str(each.relative_to(folder)): each.stat().st_size
         for each in sorted(folder.rglob("*"))

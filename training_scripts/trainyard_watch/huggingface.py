@@ -46,7 +46,7 @@ class WatchCallback(TrainerCallback):
     """Callback that records the Trainer's logs as steps, and stops the Trainer with a checkpoint after a SIGTERM.
 
     Each log of the Trainer is one step for the rules, so `logging_steps` sets their resolution. The last step before a
-    stop is always logged. The script must end with `exit_code`.
+    stop is always logged. The script must exit with `exit_code`.
     """
 
     def __init__(self, *, statistics: str = "on") -> None:

@@ -40,7 +40,7 @@ class LightningCallback(Callback):
     """Callback that records each optimizer step, and ends the training with a checkpoint after a SIGTERM.
 
     The loss is that of `training_step`. The script's checkpoints are the Trainer's own (`ModelCheckpoint`); the one
-    after a SIGTERM is `stopped.ckpt` in the job's checkpoint folder. The script must end with `exit_code`.
+    after a SIGTERM is `stopped.ckpt` in the job's checkpoint folder. The script must exit with `exit_code`.
     """
 
     def __init__(self, *, global_batch_size: int | None = None, statistics: str = "on") -> None:

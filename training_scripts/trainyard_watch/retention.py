@@ -1,4 +1,4 @@
-"""Retention of checkpoints: an old one is deleted only after a newer one is known to be complete in S3.
+"""Retention of checkpoints: if S3 can be queried, an old one is deleted only after a newer one is complete there.
 
 The platform copies the checkpoint folder to S3 file by file, in no guaranteed order and with an unlimited delay. It
 also deletes a file in S3 that is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be

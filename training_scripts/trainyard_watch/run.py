@@ -212,7 +212,8 @@ class Run:
     def resume(self) -> Any:
         """Return the state of the newest valid checkpoint, with its tensors on the CPU, or None without one.
 
-        Entering the run has already read it on rank 0, broadcast it, and set `num_steps`. A second call returns None.
+        The start of the run has already read it on rank 0, broadcast it, and set `num_steps`. A second call returns
+        None.
         """
         state, self._state = self._state, None
         return state
@@ -527,7 +528,7 @@ class Run:
             self._starting.__exit__(None, None, None)
 
     def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
-        """Return the comparison of this rank's parameters with its DDP replicas', or None without DDP."""
+        """Return the comparison of this rank's parameters with its replicas', or None without DDP over all ranks."""
         model = self._model
         if not isinstance(model, DistributedDataParallel) or self._ranks.world_size == 1:
             return None

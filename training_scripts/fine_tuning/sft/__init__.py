@@ -1,5 +1,5 @@
 """Fine-tuning of causal language models with transformers, PEFT and TRL, in a training job.
 
-It may import torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded with it, but nothing else of
-Trainyard.
+The package may import torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded with it, but nothing else
+of Trainyard.
 """

@@ -36,7 +36,7 @@ class HeldOut:
     ) -> HeldOut:
         """Return the rows of a folder, truncated to `max_length` tokens as in the training.
 
-        Rows without an answer within `max_length` are left out.
+        A row is left out if truncation removes its whole answer; a pair, if truncation removes one of its two answers.
 
         Raises:
             FineTuningError: no row has an answer within `max_length`, or a row cannot be used.
@@ -66,7 +66,7 @@ def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
 
 
 def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
-    """Return the log-likelihood of each sample's labelled tokens, in nats, in float32.
+    """Return the log-likelihood of each sample's labelled tokens in nats, computed in float32.
 
     Raises:
         FineTuningError: a likelihood is NaN or infinite.

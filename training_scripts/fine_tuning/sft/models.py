@@ -104,8 +104,8 @@ def load_model(
 ) -> PreTrainedModel | PeftModel:
     """Return the model that a run starts from: whole, or with the adapter of an earlier run.
 
-    Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, and in 4 or
-    8 bits if `is_quantized`.
+    Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, or have 4
+    or 8 bits if `is_quantized`.
 
     Raises:
         FineTuningError: the channel `init` has an adapter, but the option `adapter` is `none`.

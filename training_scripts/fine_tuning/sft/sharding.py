@@ -22,8 +22,8 @@ def use_fsdp(options: Options, *, is_bf16: bool) -> None:
     """Let the process's trainer shard its model. Call it after the process group is made, and before the model is made.
 
     The trainer finds the settings in accelerate's state of the process; its own arguments for FSDP differ between
-    versions of transformers. In bf16, gradients are reduced and the loss is returned in float32, for which accelerate's
-    default is bf16.
+    versions of transformers. In bf16, gradients are reduced and the loss is returned in float32; accelerate's default
+    for both is bf16.
 
     The first rank of each host reads the weights of the model, and rank 0 sends each rank its shards. Every rank reads
     them if they are quantized, and for DPO without an adapter: TRL 1.16 sends no shards of the reference model.

@@ -68,7 +68,7 @@ def read_layout(
     overrides this.
 
     Raises:
-        DataError: there is no target or no feature, or the target cannot be classified.
+        DataError: the data set is not of columns, has no target or no feature, or the target does not fit `problem`.
     """
     if index.kind != "columns":
         message = (

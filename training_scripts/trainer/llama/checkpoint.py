@@ -1,4 +1,4 @@
-"""Weights of Llama models in Hugging Face's files: names of our decoder's parameters, reader and writer."""
+"""Weights of Llama models in Hugging Face's files: their names there, a reader and a writer."""
 
 from __future__ import annotations
 

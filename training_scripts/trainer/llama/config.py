@@ -1,7 +1,7 @@
 """Llama's config.json as a decoder's configuration, and back. No framework is imported.
 
 Source: `LlamaConfig` of transformers 4 and 5. Version 5 has the rotary settings in `rope_parameters`, version 4 in
-`rope_theta` and `rope_scaling`; both versions read these two, which are written.
+`rope_theta` and `rope_scaling`; both versions read the latter two, which `write_config` writes.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MIN_ROWS = 50
 MOST_PARSED = 0.95
 """A column is numeric (or a date) if at least this share of its values can be parsed as numbers (or dates)."""
 MAX_CLASSES = 100
-"""A numeric target with more values than this, or than a twentieth of the rows, means regression."""
+"""A target of whole numbers with more values than this, or than a twentieth of the rows, means regression."""
 TEXT_WORDS = 4.0
 MIN_ROWS_OF_A_CLASS = 2
 BINARY, MULTICLASS, REGRESSION = (
@@ -47,7 +47,8 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
     """Return the schema that all candidates use. `table` must not have rows without a target.
 
     Raises:
-        TableError: Columns are missing, there are too few rows, or the target does not fit the problem type.
+        TableError: Columns are missing, there are too few rows, no feature varies, or the target does not fit the
+            problem type.
     """
     for name in (wishes.target, wishes.weight, *wishes.only, *(wishes.types or {})):
         if name is not None and name not in table:
