@@ -42,9 +42,12 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
         raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")
     request = json.loads(request_body)
     if not isinstance(request, dict) or request.keys() - set(KNOWN):
-        raise ValueError(f"the request must be a JSON object with the keys {', '.join(KNOWN)}")
+        got = ", ".join(map(repr, request)) if isinstance(request, dict) else type(request).__name__
+        raise ValueError(
+            f"the request must be a JSON object with the keys {', '.join(KNOWN)} only; got {got}"
+        )
     if ("messages" in request) == ("prompt" in request):
-        raise ValueError("the request needs either messages or a prompt")
+        raise ValueError("the request needs either messages or a prompt, and not both")
     if not isinstance(request.get("prompt", ""), str):
         raise ValueError(f"prompt is {request['prompt']!r}; allowed: text")  # noqa: TRY004  # of the client
     most = request.get("max_new_tokens", 1)

@@ -81,7 +81,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for name, rows in (("train", train), ("test", test)):
         if options.target not in rows:
             raise EvaluationError(
-                f"the {name} rows have no target column {options.target!r}; they have {', '.join(map(repr, rows))}"
+                f"the {name} rows have no target column {options.target!r}; they have {', '.join(map(repr, rows))}; "
+                "set --target to one of them"
             )
     train, test = (rows[rows[options.target] != ""] for rows in (train, test))
     with tempfile.TemporaryDirectory() as scratch:

@@ -94,7 +94,8 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     table = pd.concat(tables, ignore_index=True)
     if options.target not in table:
         raise PreparationError(
-            f"the table has no column {options.target!r}; it has {', '.join(map(repr, table.columns))}"
+            f"the table has no column {options.target!r}; it has {', '.join(map(repr, table.columns))}; set "
+            "--target to one of them"
         )
     return table, options.target
 

@@ -112,13 +112,13 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
         labels.sort()
     if len(labels) < 2 or (problem == BINARY and len(labels) > 2):
         raise TableError(
-            f"The target has {len(labels)} values, which does not fit the problem type {problem}; set another one."
+            f"The target has {len(labels)} values, which does not fit the problem type {problem}; set another type."
         )
     rare = [label for label in labels if counts[label] < MIN_ROWS_OF_A_CLASS]
     if rare:
         raise TableError(
-            f"Each class needs at least {MIN_ROWS_OF_A_CLASS} rows; {', '.join(map(repr, rare[:10]))} "
-            f"of {len(labels)} classes have fewer."
+            f"Each class needs at least {MIN_ROWS_OF_A_CLASS} rows; of {len(labels)} classes, {len(rare)} have fewer: "
+            f"{', '.join(map(repr, rare[:10]))}. Add rows of these classes, or remove the classes."
         )
     return labels
 

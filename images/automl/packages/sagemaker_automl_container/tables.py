@@ -114,7 +114,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
         values = as_numbers(target)
         if values.isna().any():
             raise TableError(
-                f"The target {schema['target']!r} of a regression has values that are not numbers."
+                f"The target {schema['target']!r} of a regression has values that are not numbers; remove these rows."
             )
         return np.asarray(values, dtype=float)
     places = {label: place for place, label in enumerate(schema["classes"])}
@@ -122,7 +122,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
     if found.isna().any():
         unknown = sorted(set(target.astype(str)) - set(places))[:10]
         raise TableError(
-            f"The validation data has classes that the training data lacks: {unknown}."
+            f"The validation data has classes that the training data lacks: {unknown}; remove their rows."
         )
     return np.asarray(found, dtype=int)
 
