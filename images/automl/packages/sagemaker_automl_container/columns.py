@@ -117,8 +117,9 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
     rare = [label for label in labels if counts[label] < MIN_ROWS_OF_A_CLASS]
     if rare:
         raise TableError(
-            f"Each class needs at least {MIN_ROWS_OF_A_CLASS} rows; of {len(labels)} classes, {len(rare)} have fewer: "
-            f"{', '.join(map(repr, rare[:10]))}. Add rows of these classes, or remove the classes."
+            f"Each class needs at least {MIN_ROWS_OF_A_CLASS} rows; classes with fewer: "
+            f"{', '.join(map(repr, rare[:10]))} ({len(rare)} of {len(labels)}). Add rows of these "
+            "classes, or remove the classes."
         )
     return labels
 
