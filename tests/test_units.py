@@ -26,7 +26,13 @@ def test_a_duration_is_written_in_its_two_largest_units(seconds: float, text: st
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (512, "512 B"), (1_531_904, "1.46 MiB"), (2 * 1024**4, "2 TiB")],
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1_531_904, "1.46 MiB"),
+        (1020 * 1024, "1020 KiB"),
+        (2e15, "1819 TiB"),
+    ],
 )
 def test_a_size_is_written_in_binary_units(size: int, text: str) -> None:
     assert format_bytes(size) == text
@@ -48,7 +54,10 @@ def test_an_amount_of_money_is_never_zero_when_unknown(amount: float | None, tex
     assert format_usd(amount) == text
 
 
-@pytest.mark.parametrize(("number", "text"), [(950, "950"), (12_340, "12.3k"), (4.56e6, "4.56M")])
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(950, "950"), (999.6, "1k"), (12_340, "12.3k"), (4.56e6, "4.56M"), (2.5e15, "2500T")],
+)
 def test_a_count_gets_a_metric_suffix(number: float, text: str) -> None:
     assert format_count(number) == text
 

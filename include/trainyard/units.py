@@ -30,12 +30,12 @@ def format_duration(seconds: float) -> str:
 
 def format_bytes(count: float) -> str:
     """Return a size in binary units with three significant digits: `512 B`, `1.46 MiB`."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} PiB"
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} B" if unit == "B" else f"{_three_digits(size)} {unit}"
 
 
 def format_usd(amount: float | None) -> str:
@@ -58,9 +58,19 @@ def format_utc(moment: float) -> str:
 
 def format_count(number: float) -> str:
     """Return a count with a metric suffix: `950`, `12.3k`, `4.56M`."""
-    size = float(number)
-    for suffix in ("", "k", "M", "G"):
-        if abs(size) < 1000:
-            return f"{size:.0f}" if suffix == "" and size == int(size) else f"{size:.3g}{suffix}"
-        size /= 1000
-    return f"{size:.3g}T"
+    size, suffix = float(number), ""
+    for larger in ("k", "M", "G", "T"):
+        if abs(size) < 999.5:
+            break
+        size, suffix = size / 1000, larger
+    return f"{_three_digits(size)}{suffix}"
+
+
+def at_step(step: int | None) -> str:
+    """Return ` at step N`; empty for None."""
+    return "" if step is None else f" at step {step}"
+
+
+def _three_digits(number: float) -> str:
+    """Return a number with three significant digits, or all digits of its whole part if it has more."""
+    return f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"

@@ -9,9 +9,10 @@ import pytest
 from tests.rules.series import jump, merged, steps, validations
 from trainyard.errors import SpecError
 from trainyard.rules.configuration import configured_rules
-from trainyard.rules.evaluation import evaluate
+from trainyard.rules.evaluation import MOST_ISSUES, evaluate
 from trainyard.rules.expression import Expression
 from trainyard.rules.records import Start, StepRecord
+from trainyard.rules.rule import Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,7 +149,7 @@ def test_a_restart_winds_an_expression_back() -> None:
 SOURCE = """
 from dataclasses import dataclass
 from trainyard.rules.records import StepRecord
-from trainyard.rules.rule import Judgement, Rule, Stateless
+from trainyard.rules.rule import Judgement, Rule, Severity, Stateless
 
 def too_hot(record, history, *, limit=3.0):
     if record.gradient_norm > limit:
@@ -168,6 +169,12 @@ class Low(Rule):
 
     def judge(self, record):
         yield Judgement(is_violated=record.loss < self.limit, text=f"loss {record.loss:.2f}")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Louder(Low):
+    def judge(self, record):
+        severity = Severity.ERROR if record.step == 60 else Severity.WARNING
+        yield Judgement(is_violated=True, key=str(record.step), severity=severity)
 """
 
 
@@ -224,6 +231,13 @@ def test_a_conf_may_not_name_a_file() -> None:
         SpecError, match="is not allowed in a run's conf, because a rule file is code"
     ):
         configured_rules([{"name": "x", "file": "mine.py:too_hot"}])
+
+
+def test_the_worst_issue_is_listed_however_late_it_comes(tmp_path: Path) -> None:
+    verdict = of_file(tmp_path, "mine.py:Louder")
+
+    assert (len(verdict.issues), verdict.num_issues) == (MOST_ISSUES, 60)
+    assert verdict.worst is Severity.ERROR
 
 
 def test_only_steps_reach_a_function(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ CASES = [
         faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({2: 2000.0}, kind="alive"), *timed({3: 2821.0})],
         healthy=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({3: 2819.0})],
         without=[StepRecord(step=1, loss=1.0)],
-        fires=2, onset=2, says="no sign of life for 1801 s (allowed: 1800 s)", needs="the times of steps",
+        fires=2, onset=2, says="no step for 1801 s (allowed: 1800 s)", needs="the times of steps",
         severity="error",
     ),
     JudgedCase(

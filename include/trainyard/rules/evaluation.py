@@ -135,6 +135,14 @@ def worst_of(severities: Iterable[Severity]) -> Severity | None:
     return Severity.ERROR if Severity.ERROR in found else Severity.WARNING
 
 
+def _listed(issues: list[Issue]) -> list[Issue]:
+    """Return the first MOST_ISSUES issues. The last place is for the first one of the worst severity, if it is later."""
+    listed, worst = issues[:MOST_ISSUES], worst_of(each.severity for each in issues)
+    if worst is not worst_of(each.severity for each in listed):
+        listed[-1] = next(each for each in issues if each.severity is worst)
+    return listed
+
+
 def evidence(*, rank: int, key: str, text: str) -> str:
     """Return an issue as one line: `rank 1, block.0.weight: the text`."""
     place = ", ".join(each for each in (f"rank {rank}" if rank else "", key) if each)
@@ -268,7 +276,7 @@ class _RuleRun:
             lacks_input=is_open and self._said_why_not() is None,
             num_judged=self._num_judged,
             num_issues=len(issues),
-            issues=tuple(issues[:MOST_ISSUES]),
+            issues=tuple(_listed(issues)),
             summary=self._summary(),
             error=self._error,
         )

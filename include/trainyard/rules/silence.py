@@ -110,6 +110,7 @@ class _Silence(RuleState[Record]):
     ) -> None:
         self._threshold, self._counts, self._factor = threshold, counts, factor
         self._startup_s = startup_s
+        self._counted = "step" if counts is StepRecord else "sign of life"
         self._heard: float | None = None
         self._step = 0
         self._last: tuple[int, float] | None = None
@@ -144,7 +145,7 @@ class _Silence(RuleState[Record]):
         return Judgement(
             is_violated=True,
             step=self._step,
-            text=f"no sign of life for {silence:.0f} s (allowed: {limit:.0f} s)",
+            text=f"no {self._counted} for {silence:.0f} s (allowed: {limit:.0f} s)",
             numbers={"silence_seconds": silence, "limit_seconds": limit},
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
 from trainyard.job_status import JobStatus
+from trainyard.units import at_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,7 @@ class MoneyStop:
     @property
     def at_step(self) -> str:
         """` at step N`; empty if there is no checkpoint."""
-        return "" if self.step is None else f" at step {self.step}"
+        return at_step(self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import shortened
 from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, SUCCEEDED
 from trainyard.task_ids import TaskId
-from trainyard.units import format_usd
+from trainyard.units import at_step, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,9 +43,8 @@ def run_image(record: RunRecord) -> dict[str, str]:
 def _verdict(record: RunRecord) -> str:
     if record.status == STOPPED_BY_RULE and record.verdict:
         told = record.verdict
-        return (
-            f"Stopped by rule {told['rule']} at step {told['step']}, no model: {told['evidence']}"
-        )
+        at = at_step(told["step"])
+        return f"Stopped by rule {told['rule']}{at}, no model: {told['evidence']}"
     if record.status == STOPPED_BY_CAP and record.cap_stop:
         return f"Stopped by its cost cap{record.cap_stop.at_step}"
     if record.status == STOPPED_IDLE and record.idle_stop:

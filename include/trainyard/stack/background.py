@@ -57,7 +57,12 @@ def up(home: Home, *, console: Console) -> int:
     home.prepare()
     supervisor = _start_supervisor(home)
     console.print(f"starting the engine and Airflow (logs in {home.logs})")
-    record = _wait_until_up(home, supervisor)
+    try:
+        record = _wait_until_up(home, supervisor)
+    except BaseException:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
     _print_access(home, record, console)
     return 0
 
@@ -126,9 +131,6 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
             if _is_healthy(api, record):
                 return record
         time.sleep(POLL_S)
-    if supervisor.poll() is None:
-        supervisor.terminate()
-        supervisor.wait()
     raise not_started(home)
 
 

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.job_status import TERMINAL_STATUSES
 from trainyard.stack.display import seconds
 from trainyard.task_ids import TaskId
+from trainyard.units import at_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +99,7 @@ def summary(view: RunView, report: Report) -> list[str]:
         ("idle_stop", "stopped: idle accelerators"),
     ):
         if found := report.content().get(stop):
-            at = "" if found["step"] is None else f" at step {found['step']}"
-            said = f"{by}{at}, with the model so far"
+            said = f"{by}{at_step(found['step'])}, with the model so far"
     facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
@@ -115,7 +115,7 @@ def summary(view: RunView, report: Report) -> list[str]:
 def _verdict(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Yield the rule that ended the training, if one did."""
     if told:
-        yield "ended by", f"rule {told['rule']} at step {told['step']}: {told['evidence']}"
+        yield "ended by", f"rule {told['rule']}{at_step(told['step'])}: {told['evidence']}"
         yield "checkpoint", told.get("last_checkpoint") or "none"
 
 

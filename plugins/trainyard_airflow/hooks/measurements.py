@@ -51,7 +51,9 @@ class MeasurementFolder:
         try:
             found.extend(self._newest())
         except (TrainingRunError, BotoCoreError) as error:
-            log.warning("The estimate uses no earlier runs: %s", error)
+            log.warning(
+                "The estimate uses %d earlier run(s), and not the others: %s", len(found), error
+            )
         return tuple(found)
 
     def write(self, measurement: RunMeasurement) -> None:

@@ -256,12 +256,12 @@ def _ladder_used_up(
     paid = paid_usd([each.to_dict() for each in earlier])
     least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
     return BudgetExceededError(
-        "no tier of the capacity ladder has enough of its max_cost_usd left for another attempt",
+        "no tier of the capacity ladder has quota and enough of its max_cost_usd for another attempt",
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",
         got="; ".join(passed),
-        next_step="raise max_cost_usd of a tier, or lower max_run",
+        next_step="raise max_cost_usd of a tier, lower max_run, or request a larger quota",
     )
 
 

@@ -12,6 +12,7 @@ from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import ASK, RetryRemedy, read_retry
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard.units import at_step
 from trainyard_airflow.jobs.attempts import NextAction
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.rule_retry import change_request, learning_rate_of
@@ -162,9 +163,8 @@ class RuleStopPolicy(EndPolicy):
             return Again()
         self._memory.note_verdict(int(result["attempt"]))
         if stop.fails:
-            at = "" if stop.step is None else f" at step {stop.step}"
             raise RuleViolatedError(
-                f"rule {stop.rule} ended the training{at}",
+                f"rule {stop.rule} ended the training{at_step(stop.step)}",
                 where=f"job {snapshot.name}",
                 got=evidence,
                 next_step=f"correct the cause that the rule reports (last checkpoint: {checkpoint})",

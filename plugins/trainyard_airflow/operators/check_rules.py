@@ -13,7 +13,7 @@ from trainyard.job_status import JobStatus
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
 from trainyard.sagemaker_api.names import job_name
-from trainyard.units import format_duration
+from trainyard.units import at_step, format_duration
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.triggers.interruptible import run_interruptible
@@ -399,6 +399,6 @@ class CheckRulesOperator(ConnectedOperator):
             result["job_status"],
             result["num_records"],
             result["num_issues"],
-            f"; stopped by {stop['name']} at step {stop['step']}" if stop else "",
+            f"; stopped by {stop['name']}{at_step(stop['step'])}" if stop else "",
         )
         return result

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard.rules.rule_retry import RetryRemedy
-from trainyard.units import format_usd
+from trainyard.units import at_step, format_usd
 from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def ask_human(
         TaskAwaitingInput: always on Airflow 3.3 and later; see `ask_person` for Airflow 3.2.
     """
     asked = Question(
-        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how should it continue?",
+        subject=f"Rule {verdict['rule']} stopped the training{at_step(verdict['step'])}: how should it continue?",
         body=question(verdict, retry),
         options=[OPTIONS[each] for each in remedies_of(verdict)],
         default=OPTIONS[default_of(retry, verdict)],
@@ -89,7 +89,7 @@ def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
         RetryRemedy.END: "the verdict is the result, and downstream tasks are skipped.",
     }
     choices = "\n".join(f"- *{OPTIONS[each]}*: {meanings[each]}" for each in remedies_of(verdict))
-    return f"""**{verdict["evidence"] or "No evidence was kept"}** (rule {verdict["rule"]}, step {verdict["step"]})
+    return f"""**{verdict["evidence"] or "No evidence was kept"}** (rule {verdict["rule"]}{at_step(verdict["step"])})
 
 - Last checkpoint: {verdict["last_checkpoint"] or "none"}
 - All verdicts: {verdict["rules_uri"]}

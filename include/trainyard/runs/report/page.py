@@ -35,9 +35,10 @@ COLOURS: Mapping[str, str] = {
     Cause.REDONE: "stopping",
     Cause.CAPACITY: "waiting",
     Cause.STARTING: "downloading",
-    Cause.FINISHING: "uploading",
+    Cause.FINISHING: "warn",
     Cause.DATA: "good",
-    Cause.SEARCHING: "rate",
+    Cause.SEARCHING: "norm",
+    Cause.TESTING: "validation",
     Cause.EVALUATING: "speed",
     Cause.AIRFLOW: "other",
 }

@@ -18,7 +18,7 @@ from trainyard.runs.record import (
     SUCCEEDED,
 )
 from trainyard.runs.report.axes import TIMES
-from trainyard.units import format_bytes, format_usd
+from trainyard.units import at_step, format_bytes, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,7 +122,7 @@ def verdict_view(record: RunRecord) -> FailureView | None:
         ),
     )
     return FailureView(
-        headline=f"Rule {told['rule']} ended the training at step {told['step']}",
+        headline=f"Rule {told['rule']} ended the training{at_step(told['step'])}",
         details=tuple((name, str(value)) for name, value in labelled if value),
     )
 

@@ -11,10 +11,11 @@ const COLORS: Record<string, string> = {
   "steps redone later": "stopping",
   "waiting for capacity": "waiting",
   starting: "downloading",
-  uploading: "uploading",
-  "preparing data": "speed",
-  searching: "rate",
-  evaluating: "norm",
+  uploading: "warn",
+  "preparing data": "good",
+  searching: "norm",
+  "smoke test": "validation",
+  evaluating: "speed",
 };
 
 export function Goodput({ page }: { page: RunPage }) {
