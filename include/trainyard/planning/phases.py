@@ -174,7 +174,7 @@ def phase_peaks(
         is_of_host=False,
         num_bytes=BYTES_FP32 * begun,
         usable_bytes=usable_bytes,
-        cause="its shards and the largest layer whole"
+        cause="its shards and the whole largest layer"
         if script.start_is_by_layer
         else "the whole model",
     )

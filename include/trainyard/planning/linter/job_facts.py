@@ -42,7 +42,8 @@ _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
     """Yield the facts of the job on each instance type that it may get.
 
-    These are its own type, the types of its capacity ladder and instance preferences, or that of its instance group.
+    These are its own type, or the types of its capacity ladder or its instance preferences. With instance groups, it is
+    the type of the group on which the strategy runs.
     """
     flags = {flag for flag, holds in _flags(spec).items() if holds}
     for where, instance_type, count, is_spot in _capacities(spec):
