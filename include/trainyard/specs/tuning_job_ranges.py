@@ -38,7 +38,7 @@ class ContinuousRange:
         """Check the bounds.
 
         Raises:
-            SpecError: the bounds are in the wrong order, or not valid on the scale.
+            SpecError: `min_value` is not below `max_value`, or the bounds are not valid on the scale.
         """
         _check(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
 
@@ -60,7 +60,7 @@ class IntegerRange:
         """Check the bounds.
 
         Raises:
-            SpecError: the bounds are in the wrong order, or not valid on the scale.
+            SpecError: `min_value` is not below `max_value`, or the bounds or the scale are not valid.
         """
         findings = list(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
         if self.scaling_type is Scaling.REVERSE_LOGARITHMIC:

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Allowed values of a parameter. Numbers are at least `least`; `choices` lists words."""
+    """Allowed values of a parameter. Numbers are from `least` to `most`; `choices` lists the allowed words."""
 
     kind: type
     least: float | None = None
