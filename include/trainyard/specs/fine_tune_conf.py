@@ -121,7 +121,7 @@ class FineTuneConf(BaseRunConf):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the params of the evaluation: its script, and the inputs of the training with the validation data."""
+        """Return the inputs of the training and, with validation data, the params of the evaluation."""
         if self.validation_data is None:
             return {"inputs": inputs}
         base = {} if self.is_from_hub else {"base": self.base_model}

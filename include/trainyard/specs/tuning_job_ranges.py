@@ -115,7 +115,7 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
     A list of values is a categorical range.
 
     Raises:
-        SpecError: the value is not one of these.
+        SpecError: the value is neither, or its bounds or values are invalid.
     """
     if isinstance(value, ContinuousRange | IntegerRange | CategoricalRange):
         return value

@@ -105,7 +105,7 @@ def estimate_run(
     """Return the estimate of a run.
 
     - Expected assumes the first capacity tier, and the durations of earlier jobs. Without earlier jobs, it uses the
-      planner's figures.
+      planner's figures, a default, or the job's time limit.
     - Low assumes the cheapest tier and no interruptions.
     - High assumes the most expensive tier at the on-demand price, one more restart of the training than expected, and a
       tenth of its steps repeated at each restart.
