@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 KEPT_CHECKPOINTS, LARGE_CHECKPOINT_BYTES = 2, 16e9
-"""Defaults of training_scripts/trainyard_watch/retention.py: of large checkpoints only one is kept."""
+"""Number of kept checkpoints, and the size from which only one is kept: the defaults of
+training_scripts/trainyard_watch/retention.py."""
 UNDERWAY_CHECKPOINTS = 4
 """Limit of checkpoints that wait for their upload; with more, the trainer pauses."""
 RESTORE_BYTES_PER_S = 500e6

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 MAX_SERVICE_RULES = 20
-"""Rules of each kind per job (botocore's model of CreateTrainingJob, November 2026)."""
+"""Rules of each kind per job (botocore, CreateTrainingJob, November 2026)."""
 
 
 class Debugger(StrEnum):

@@ -1,6 +1,6 @@
 """Rules for one training job spec that need no other data. Each fault is one finding.
 
-Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
+Limits are those of CreateTrainingJob (API reference and botocore, November 2026).
 """
 
 from __future__ import annotations

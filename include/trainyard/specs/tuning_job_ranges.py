@@ -14,7 +14,7 @@ from trainyard.specs.reading import read_spec
 
 MOST_CATEGORIES = 30
 LONGEST_TEXT = 256
-"""Longest name or categorical value of a request, in characters (CreateHyperParameterTuningJob's model)."""
+"""Longest name or categorical value of a request, in characters (botocore, CreateHyperParameterTuningJob)."""
 
 
 class Scaling(StrEnum):

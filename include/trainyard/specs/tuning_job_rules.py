@@ -1,6 +1,6 @@
 """Rules for one tuning job spec that need no other data. Each fault is one finding.
 
-Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
+Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore,
 November 2026).
 """
 

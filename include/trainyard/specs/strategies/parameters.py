@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WHERE = "distribution.smdistributed.modelparallel.parameters"
 MAX_CHARACTERS = 2500
-"""Longest value of a hyperparameter, in characters (CreateTrainingJob's model)."""
+"""Longest value of a hyperparameter, in characters (botocore, CreateTrainingJob)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
