@@ -155,7 +155,10 @@ def test_what_belongs_to_a_layout_is_the_planner_s(name: str, strategy: str) -> 
 def test_tied_embeddings_are_not_planned() -> None:
     said = refused(instance_type="auto", hyperparameters={"tied_embeddings": True})
 
-    assert "hyperparameters.tied_embeddings: is set, but the planner may split layers" in said
+    assert (
+        "hyperparameters.tied_embeddings: is set, but the planner may choose pipeline stages"
+        in said
+    )
 
 
 def test_layouts_of_shards_are_not_for_copies() -> None:
@@ -246,7 +249,7 @@ def test_limit_shorter_than_the_plan_is_told() -> None:
     [
         (
             {**OPEN, "model": "mlp", "target_column": "y"},
-            "is auto, but the planner supports decoder models only",
+            "is left to the planner, which supports decoder models only",
         ),
         ({**OPEN, "precision": "fp16"}, "precision: is not an allowed value"),
         ({"strategy": "auto", "instance_type": "ml.m5.large"}, "is not an NVIDIA instance type"),

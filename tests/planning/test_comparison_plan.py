@@ -102,7 +102,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
     assert "is malformed" in said
     assert "did you mean 'hyperparameters'?" in said
-    assert "has values that are not numbers of ranks" in said
+    assert "has an invalid or a repeated number of ranks" in said
     assert "tune: is a param of train_end_to_end" in said
     assert "max_steps: has the wrong type" in said
 
@@ -123,7 +123,7 @@ def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
         ),
         ({"strategies": []}, "strategies: is empty"),
         ({"ranks": []}, "ranks: is empty"),
-        ({"ranks": [1, 1]}, "has values that are not numbers of ranks"),
+        ({"ranks": [1, 1]}, "has an invalid or a repeated number of ranks"),
         ({"ranks": [3], "processes_per_instance": 2}, "does not fill whole instances"),
         ({"ranks": list(range(1, 66))}, "gives, together with ranks, too many trainings"),
         ({"loss_tolerance": 1}, "loss_tolerance: is not a share"),

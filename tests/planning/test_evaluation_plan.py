@@ -240,7 +240,7 @@ def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:
     (finding,) = evaluation_findings(conf)
 
     assert finding.where == "evaluation_place"
-    assert "set evaluation_place to training" in str(finding)
+    assert 'set evaluation_place to "training"' in str(finding)
 
 
 @pytest.mark.parametrize(

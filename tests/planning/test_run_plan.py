@@ -175,7 +175,7 @@ def test_download_of_checkpoints_at_a_restart_is_told_with_its_price() -> None:
     spot = {**conf, "use_spot_instances": True}
     (warning,) = (each for each in plan_run(spot).warnings if each.where == "use_spot_instances")
     told = str(warning)
-    assert "all 8 hosts first download 1 to 2 checkpoints of 141 GiB each" in told
+    assert "every host first downloads 1 to 2 checkpoints of 141 GiB each" in told
     price = catalogue().find("ml.p4d.24xlarge").price_usd_per_hour or 0.0
     assert f"5 min 02 s and costs {format_usd(8 * price * 302 / 3600)[:4]}" in told
     tiers = [

@@ -120,9 +120,9 @@ def test_an_evaluation_whose_quota_is_not_listed_keeps_its_job(aws_connection, t
 @pytest.mark.parametrize(
     ("fixed", "way_out"),
     [
-        ({"evaluation_place": "processing"}, "set evaluation_place to training"),
+        ({"evaluation_place": "processing"}, 'set evaluation_place to "training"'),
         ({"evaluation_instance_type": "ml.m5.xlarge"}, "leave it out"),
-        ({"evaluation_max_run_s": 600}, "set evaluation_place to training"),
+        ({"evaluation_max_run_s": 600}, 'set evaluation_place to "training"'),
     ],
     ids=["place", "type", "limit of the job"],
 )

@@ -83,7 +83,7 @@ def test_text_from_a_form_is_read() -> None:
         ({"target_column": "y"}, "target_column: is allowed for the mlp model only"),
         (
             {"global_batch_size": 10, "micro_batch_size": 4, "instance_count": 2},
-            "got 10 with 4 x 2 ranks; nearest: 8 or 16",
+            "got 10 with 4 x 2 data-parallel ranks; nearest: 8 or 16",
         ),
         ({"global_batch_size": 3}, "nearest: 16"),
         ({"warmup_steps": 300, "max_steps": 300}, "warmup_steps: leaves no step"),
@@ -300,7 +300,7 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": [*LADDER[1:], LADDER[1]], "global_batch_size": 32},
-            "capacity_ladder[2]: is the same capacity as tier 0; got ml.g6.xlarge spot",
+            "capacity_ladder[2]: is the same capacity as capacity_ladder[0]; got ml.g6.xlarge spot",
         ),
         (
             {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},

@@ -65,7 +65,7 @@ def test_launch_is_torchrun_unless_something_else_is_said(
 def test_ranks_that_nobody_reads_are_refused() -> None:
     told = refusal(distribution={"mpi": {"enabled": True}}, processes_per_instance=2)
 
-    assert "processes_per_instance: applies to torchrun only" in told
+    assert "processes_per_instance: applies to the default distribution of pytorch" in told
     assert "processes_per_instance" in refusal(framework="tensorflow", processes_per_instance=2)
 
 

@@ -79,7 +79,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"capacity_ladder": [RUNG]}, "instance_type: cannot be combined with capacity_ladder"),
         (
             {"instance_type": None, "capacity_ladder": [RUNG, RUNG]},
-            "capacity_ladder[1]: is the same capacity as tier 0; got ml.g5.xlarge spot",
+            "capacity_ladder[1]: is the same capacity as capacity_ladder[0]; got ml.g5.xlarge spot",
         ),
         (
             {"instance_type": None, "capacity_ladder": [RUNG], "use_spot_instances": True},

@@ -1,5 +1,4 @@
-"""SageMaker training instance types: hardware and price, from one dated, replaceable file.
+"""Instance types with prices, accelerators, networks, images and supported strategies, from dated, replaceable files.
 
-May import trainyard.errors and trainyard.units only. `training_instances.csv` is the data. An empty price means
-unknown; an unknown price is never treated as zero.
+May import trainyard.errors and trainyard.units only. An empty price in `training_instances.csv` is unknown, not free.
 """

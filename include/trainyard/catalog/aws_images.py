@@ -1,4 +1,4 @@
-"""AWS's training images: a dated copy of the SageMaker SDK's tables. Tasks look up images in it without the SDK."""
+"""AWS's images for training and serving: a dated copy of the SageMaker SDK's tables, usable without the SDK."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class AwsImages:
     Attributes:
         as_of: the day on which the file was written.
         source: the SDK's release.
-        images: framework to version to processor (`cpu`, `gpu`, `trainium`) to Python (empty for an image without
-            Python) to `repository:tag`.
-        accounts: repository to region to the registry's account.
+        images: `repository:tag` by framework, version, processor (`cpu`, `gpu`, `trainium`) and Python (empty for an
+            image without Python).
+        accounts: the registry's account by repository and region.
     """
 
     as_of: str

@@ -30,7 +30,7 @@ TABLES = {
 }
 """The SDK's tables for each framework."""
 SERVING = {"pytorch-inference": "pytorch", "huggingface-inference": "huggingface"}
-"""The SDK's table for each framework of images that serve models."""
+"""The frameworks of images that serve models, each with its table in the SDK."""
 TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "trainium": "ml.trn1.2xlarge"}
 # SDK v3 leaves this part of the model parallel library's tag out; v2's `get_training_image_uri` has it.
 CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}

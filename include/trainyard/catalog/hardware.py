@@ -1,4 +1,4 @@
-"""Compute and communication speed of the accelerated instance types, from the dated files beside this module."""
+"""Compute and communication speed of the instance types with NVIDIA GPUs, from the dated files beside this module."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hardware() -> Mapping[str, Hardware]:
 
 
 def has_bf16(instance_type: str) -> bool:
-    """Return whether the type's accelerator has bf16 in its hardware; False for CPU types and unknown ones."""
+    """Return whether the type has NVIDIA GPUs with bf16 in their hardware; False for an unknown type."""
     known = hardware().get(instance_type)
     return known is not None and known.bf16_tflops is not None
 

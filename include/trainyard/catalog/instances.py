@@ -81,7 +81,7 @@ class Catalogue:
 
 
 def region_findings(region: str) -> Iterator[Finding]:
-    """Yield a warning if the catalogue's prices are those of another region than `region`."""
+    """Yield a warning if the catalogue's prices are for another region."""
     table = catalogue()
     if table.region != region:
         yield Finding(

@@ -25,7 +25,7 @@ class TrainingImages:
     Attributes:
         as_of: date of the last comparison of the file with its sources.
         versions: default version of each framework other than PyTorch.
-        pytorch: AWS's PyTorch image, the default of every job.
+        pytorch: AWS's PyTorch image, the default of jobs that set neither image nor framework.
     """
 
     as_of: str

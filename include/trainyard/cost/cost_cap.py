@@ -19,9 +19,9 @@ class CostCap:
 
     Attributes:
         max_cost_usd: the cap.
-        stop_reserve_s: billed seconds that are reserved for the stop of the job: SIGTERM with its two minutes, the last
-            checkpoint, the upload of the model. They also cover billed time that does not count towards `max_run`, such
-            as downloads, and the time until the follower detects the limit.
+        stop_reserve_s: billed seconds that are reserved for the stop of the job: the two minutes after SIGTERM, the
+            last checkpoint, the upload of the model. They also cover billed time that does not count towards `max_run`,
+            such as downloads, and the time until Trainyard detects the limit.
     """
 
     max_cost_usd: float

@@ -98,11 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def files_of(
     platform: Platform, *, dags: Sequence[str] = (), aws_conn_id: str = _DEFAULT_CONNECTION
 ) -> Mapping[Path, str]:
-    """Return the example's files by their paths in the project, with copies of Trainyard's own DAGs.
+    """Return the texts of the example's files and of copied DAGs, by their paths in the project.
 
     Args:
         platform: tool that deploys the project.
-        dags: names of shipped DAG files.
+        dags: names of Trainyard's own DAG files to copy.
         aws_conn_id: connection of all tasks. Unless it is `aws_default`, it is also appended to the names of the DAG
             files and DAGs: the same DAG can then exist once for each connection.
     """
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         type=Path,
         default=Path(),
-        help="folder of the project (default: this one)",
+        help="folder of the project (default: the working directory)",
     )
     parser.add_argument(
         "--dag",

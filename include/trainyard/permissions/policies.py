@@ -21,7 +21,7 @@ VERSION = "2012-10-17"
 PREFIX = "trainyard"
 """First part of the S3 keys of runs, unless the run's param `prefix` differs."""
 TASK_LOGS = "airflow-logs"
-"""The first part of the S3 keys of docker-compose's task logs."""
+"""First part of the S3 keys of Airflow's task logs under docker-compose."""
 
 
 class Feature(StrEnum):
@@ -46,8 +46,8 @@ class Account:
         account: account id, 12 digits.
         bucket: bucket of runs and data sets.
         role_arn: ARN of the execution role.
-        deployment: the connection's `trainyard.deployment`; without it, Airflow may stop any job.
-        sources: `s3://bucket/prefix` of source data outside the bucket's own prefix.
+        deployment: the connection's `trainyard.deployment`; without it, Airflow may stop any job of the account.
+        sources: `s3://bucket/prefix` of source data outside the deployment's own keys.
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: whether jobs run in a VPC.

@@ -23,8 +23,8 @@ class Recompute(StrEnum):
 
     NONE = "none"
     SELECTIVE = "selective"
-    """With eager attention: the scores (Korthikanti, section 5). With flash attention: everything except the outputs
-    of attention and of every second matrix product (torchtitan's `selective op`)."""
+    """With eager attention: the scores (Korthikanti, section 5). With flash attention: everything except each layer's
+    input, and the outputs of attention and of every second matrix product (torchtitan's `selective op`)."""
     FULL = "full"
     """Everything except the input of each layer."""
 
@@ -68,8 +68,8 @@ def layer_activation_bytes(
     (equation 4), 34 sbh/t without the scores (equation 5), and 2 sbh/t for the layer's input alone. Worked: GPT-3,
     b = 1, t = 8, selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
 
-    **llama** (the same count, without dropout): sbh (12 + 4 k/h + 8 f/h), k being the width of the keys and f the
-    inner width. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms are:
+    **llama** (the same count for t = 1, without dropout): sbh (12 + 4 k/h + 8 f/h), k being the width of the keys and
+    f the inner width. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms are:
 
     - the inputs of two norms: 4
     - query, key and value: 2 + 4 k/h
@@ -77,9 +77,9 @@ def layer_activation_bytes(
     - the inputs of the matrix products of attention and feed-forward: 4
     - gate, up, silu and product of SwiGLU: 8 f/h
 
-    **trainyard** (measured): input and output of two norms in fp32 (16). The rest is in the precision of the matrix
-    products: three of their inputs, the joint query, key and value, rotated query and key, and attention's output
-    (18 together), and SwiGLU (8 f/h).
+    **trainyard** (measured; in bytes per token and channel): input and output of two norms in fp32 (16). The rest is in
+    the precision of the matrix products, here bf16: three of their inputs, the joint query, key and value, rotated
+    query and key, and attention's output (18 together), and SwiGLU (8 f/h).
 
     With tp > 1, torch's DTensor keeps two inputs gathered over the sequence, which adds 2 sbh (1 - 1/t) values; gpt
     instead gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4, s = h = 128, t = 4:

@@ -1,8 +1,8 @@
 """Planner's choices for the fields of a conf that are "auto": strategy, instance type and count, with reasons.
 
-The strategy "auto", the instance type "auto" and 0 instances are chosen by the planner; other values are kept. The
-planner also sets ranks per instance and micro batch size, and the degrees of parallelism for the sharded script,
-because they belong to the same layout.
+The planner replaces the strategy "auto", the instance type "auto" and the instance count 0. It also sets ranks per
+instance, micro batch size, precision, compilation and, for the sharded script, the degrees of parallelism and
+activation checkpointing, because the chosen plan depends on them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
     if conf.model != "gpt":
         yield Finding(
             where=where,
-            what="is auto, but the planner supports decoder models only",
+            what="is left to the planner, which supports decoder models only",
             got=f"model {conf.model}",
             allowed="model gpt",
             next_step='set strategy, instance_type and instance_count instead of "auto"',
@@ -152,13 +152,13 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
     if conf.capacity_ladder:
         yield Finding(
             where=where,
-            what="is auto, but capacity_ladder already names instances",
+            what="is left to the planner, but capacity_ladder already names instances",
             next_step='remove capacity_ladder, or set strategy, instance_type and instance_count instead of "auto"',
         )
     if shape_settings(conf.hyperparameters, num_heads=conf.num_heads)["has_tied_tables"]:
         yield Finding(
             where="hyperparameters.tied_embeddings",
-            what="is set, but the planner may split layers, which needs separate tables",
+            what="is set, but the planner may choose pipeline stages, which need separate tables for input and output",
             next_step='set strategy, instance_type and instance_count instead of "auto"',
         )
     # The planner does not model context parallelism, offloading to the host, or pipeline schedules other than 1F1B.

@@ -96,7 +96,10 @@ class PlanCandidate:
 
 
 def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate]:
-    """Yield every candidate of a cluster, even if it does not fit; none if the batch does not divide over the ranks."""
+    """Yield every candidate of a cluster, even if it does not fit.
+
+    A mesh has no candidates if its data-parallel degree does not divide the global batch size.
+    """
     shape = request.shape
     for mesh in meshes(shape, cluster):
         for batching in _batchings(request, mesh):

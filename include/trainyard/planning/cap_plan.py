@@ -39,7 +39,9 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapPlan:
-    """Parts of a cap in USD, 0 for a task that the run does not have. The parts of jobs include their `stop_reserve_s`.
+    """Parts of a cap in USD; 0 for a task that the run does not have.
+
+    All parts except the search's include the job's `stop_reserve_s`.
 
     Attributes:
         max_cost_usd: the cap.
@@ -66,7 +68,7 @@ class CapPlan:
 
     @property
     def least_usd(self) -> float:
-        """Smallest cap with which the run can be paid."""
+        """Smallest cap that pays for the shortest run."""
         return self.shard_usd + self.after_sharding_usd
 
 
@@ -77,7 +79,7 @@ def cap_plan(
 
     Args:
         conf: the run's conf.
-        estimates: cost of one attempt of each job by task id, with the evaluation that follows a stopped training.
+        estimates: cost of one attempt of each job by task id, including the evaluation after a stopped training.
         search_usd: the most that a search may cost.
     """
     if conf.max_cost_usd is None:
@@ -146,8 +148,8 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
             where="max_cost_usd",
             what="is less than the cost of the shortest run",
             got=format_usd(plan.max_cost_usd),
-            allowed=f"at least {format_usd(plan.least_usd)}: {words}; each includes {conf.stop_reserve_s} s for "
-            "its stop",
+            allowed=f"at least {format_usd(plan.least_usd)}: {words}; each part"
+            f"{' except the search' if plan.search_usd else ''} includes {conf.stop_reserve_s} s to stop its job",
             next_step="raise it, lower evaluation_max_run_s, or choose cheaper instances",
         )
     elif cost.once_usd is not None and cost.once_usd > plan.max_cost_usd:

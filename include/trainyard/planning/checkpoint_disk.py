@@ -1,7 +1,7 @@
 """Disk space of a run's checkpoints, and their download at a restart.
 
-SageMaker copies every object below the checkpoint prefix to every host before it starts the scripts again. The files of
-sharded checkpoints, which each host has written alone, are then on all hosts.
+Each host writes only its own files of a sharded checkpoint. After a restart every host has all files: SageMaker copies
+every object below the checkpoint prefix to every host before it starts the scripts again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 KEPT_CHECKPOINTS, LARGE_CHECKPOINT_BYTES = 2, 16e9
-"""Defaults of training_scripts/trainyard_watch/retention.py: of large checkpoints only one is kept."""
+"""Number of kept checkpoints, and the size from which only one is kept: the defaults of
+training_scripts/trainyard_watch/retention.py."""
 UNDERWAY_CHECKPOINTS = 4
 """Limit of checkpoints that wait for their upload; with more, the trainer pauses."""
 RESTORE_BYTES_PER_S = 500e6
@@ -49,12 +50,13 @@ def checkpoint_findings(
     if conf.may_use_spot and restore_s >= LONG_RESTORE_S:
         price = instance.price_usd_per_hour
         usd = price and price * conf.instance_count * restore_s / SECONDS_PER_HOUR
-        cost = f"about {format_duration(restore_s)} and costs {format_usd(usd)} on demand"
+        cost = f"about {format_duration(restore_s)} and costs {format_usd(usd)} on demand "
+        cost += f"({conf.instance_count} x {instance.name})"
         yield Finding(
             where="use_spot_instances",
-            what=f"makes each restart costly: all {conf.instance_count} hosts first download {kept} to {kept + 1} "
-            f"checkpoints of {format_bytes(checkpoint)} each. At {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, each "
-            f"checkpoint takes {cost}",
+            what=f"makes each restart costly: every host first downloads {kept} to {kept + 1} checkpoints of "
+            f"{format_bytes(checkpoint)} each. At {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, one checkpoint takes "
+            f"{cost}",
             severity=Severity.WARNING,
             next_step="allow for it in max_run_s and in the budget, or use on-demand instances",
         )
@@ -65,8 +67,9 @@ def _full_disk(
 ) -> Iterator[Finding]:
     """Yield a warning if a host's checkpoints and the model do not fit into its volume or its local disks.
 
-    A host has what it wrote: the kept checkpoints, those that wait for their upload, and the one that is being written.
-    After a restart, it has the kept checkpoints and one more, each of all hosts, and writes its part of the next.
+    Before a restart, a host has its own part of the kept checkpoints, of those that wait for their upload, and of the
+    one that is being written. After a restart, it has all parts of the kept checkpoints and of one more, and its own
+    part of the next one.
     """
     hosts = 1 if conf.strategy in _WRITTEN_BY_ONE_HOST else conf.instance_count
     copies = kept + UNDERWAY_CHECKPOINTS + 1

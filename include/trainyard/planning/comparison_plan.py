@@ -195,7 +195,7 @@ def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance:
     return Finding(
         where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
         what="does not fill whole instances",
-        got=f"{ranks} with {per_instance} ranks per instance",
+        got=f"{ranks} ranks, {per_instance} on each instance",
         allowed=f"fewer than {per_instance}, or a multiple of {per_instance}",
     )
 

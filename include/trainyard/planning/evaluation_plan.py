@@ -1,4 +1,4 @@
-"""Plan of the evaluation on the test split, made before the training is paid.
+"""Plan of the evaluation on the test split: its job, instance type, memory, disk space and time.
 
 The memory model follows `training_scripts/evaluate.py`. Each accelerator has whole fp32 weights, or a shard of them in
 the training's precision. A batch has TOKENS_PER_BATCH tokens, and at least one sequence. Logits are in the precision
@@ -38,7 +38,7 @@ TOKENS_PER_BATCH = 8192
 LOSS_VALUES = 2**27
 """Logits per part of the loss. This and TOKENS_PER_BATCH have the values of `trainer.tasks`; a test checks that."""
 SMALL_TYPE = "ml.m5.xlarge"
-"""CPU type that is tried in addition to the GPU types if processing jobs do not support the training's type."""
+"""CPU type that is tried, in addition to the GPU types, if the training's type cannot run the evaluation."""
 READ_BYTES_PER_S = 50e6
 """Speed of download and unpacking of archive and shards by one process. An estimate."""
 CPU_FLOPS_PER_VCPU = 2e10
@@ -72,7 +72,8 @@ class EvaluationPlan:
         memory_bytes: peak memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         usable_bytes: usable memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         max_run_s: limit of the job; 0 in the last step, which counts towards the training's limit.
-        max_samples: largest number of evaluated samples. A derived value takes about half of max_run_s.
+        max_samples: largest number of evaluated samples. A derived value takes about half of max_run_s; in the last
+            step, LAST_STEP_SHARE of the training's limit.
         tokens_per_s: estimated speed of all processes together.
         estimated_s: estimated seconds for max_samples, with the start-up of the job.
         unfit: reason why the type cannot run the evaluation; None if it can.
@@ -104,8 +105,9 @@ class EvaluationPlan:
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
     """Return the plan of the evaluation: on the type that the conf names, the training's type, or the cheapest type.
 
-    If the model fits on no type of processing jobs, or if `evaluation_place` is `training`, the training evaluates the
-    model in its last step. This is decided before the training, for all rungs of a capacity ladder.
+    The training evaluates the model in its last step if `evaluation_place` is `training`. With `auto` it also does so
+    if the conf names no type and no type of processing jobs can run the evaluation. This is decided before the
+    training, for all rungs of a capacity ladder.
 
     Args:
         conf: the run's conf.
@@ -138,7 +140,7 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             where="evaluation_instance_type" if own else "evaluation_place",
             what="cannot run the evaluation"
             if own
-            else "is processing, but no instance type of processing jobs can run the evaluation",
+            else 'is "processing", but no instance type of processing jobs can run the evaluation',
             got=f"{plan.instance_type}: {plan.unfit}",
             next_step=_way_out(conf),
         )
@@ -229,16 +231,20 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the time limit of a processing job that has none in the conf: the training's, at most the service's."""
+    """Return the limit of a processing job without one in the conf: the training's limit, at most the service's."""
     return min(conf.max_run_s, LIMIT_S)
 
 
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the plan on the training's type, or on the cheapest type if that type cannot run it."""
+    """Return the plan on the training's type or, if it cannot run the evaluation, on the cheapest type that can.
+
+    Types on which the evaluation keeps its time limit come first. If no type can run it, return the plan on the type
+    that comes nearest to enough memory.
+    """
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None
     if own and not own.unfit:
-        return _because(own, "the type of training")
+        return _because(own, "the training's type")
     why = (
         f"{name} cannot run the evaluation ({own.unfit})"
         if own
@@ -284,7 +290,7 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
                 where=name,
                 what="applies to an evaluation in a processing job, but this run evaluates at the end of the training",
                 got=f"{getattr(conf, name)}; the evaluation is in {plan.reason}",
-                next_step="remove it, or set evaluation_place to processing",
+                next_step='remove it, or set evaluation_place to "processing"',
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
         yield Finding(
@@ -326,7 +332,7 @@ def _layout(conf: RunConf, instance: InstanceType, *, is_sharded: bool, memory: 
 
 def _way_out(conf: RunConf) -> str:
     if not conf.evaluation_instance_type:
-        return "set evaluation_place to training: the training job then evaluates at its end"
+        return 'set evaluation_place to "training": the training job then evaluates at its end'
     found = _after_training_on(
         replace(conf, evaluation_instance_type=None), conf.rungs[0].instance_type
     )
@@ -338,10 +344,10 @@ def _way_out(conf: RunConf) -> str:
 def way_out(conf: RunConf) -> str:
     """Return the next step if the account's quota does not allow the type of the evaluation's processing job."""
     if conf.evaluation_instance_type:
-        return "name another evaluation_instance_type, or leave it out and set evaluation_place to training"
+        return 'name another evaluation_instance_type, or leave it out and set evaluation_place to "training"'
     own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]
     also = f", leave out {' and '.join(own)}" if own else ""
-    return f"set evaluation_place to training{also}, or name another evaluation_instance_type"
+    return f'set evaluation_place to "training"{also}, or name another evaluation_instance_type'
 
 
 def _too_slow(plan: EvaluationPlan) -> Finding:
@@ -380,7 +386,7 @@ def shape_of(conf: RunConf) -> ModelShape | None:
 
 
 def units_per_sample(conf: RunConf) -> int:
-    """Return the tokens per sample of a decoder; 1, a row, for an MLP."""
+    """Return the tokens per sample for a decoder; 1 for an MLP, whose sample is a row."""
     return conf.sequence_length if conf.model == "gpt" else 1
 
 
@@ -477,5 +483,5 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
 
 
 def _derived_run_s(conf: RunConf, start_s: float) -> int:
-    """Return the training's limit, at most a day, but at least four times the start-up; never above the service's."""
+    """Return the training's limit, but at most a day and at least four times the start-up; at most the service's."""
     return min(LIMIT_S, max(min(conf.max_run_s, LONGEST_DERIVED_S), int(4 * start_s)))

@@ -91,8 +91,8 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
     """Yield the bytes of activations and buffers at the moments and on the stages that can be a step's peak.
 
     1. At the loss: the activations of all layers and of the head, and the logits.
-    2. In the backward pass of the stage's last layer: its activations are recomputed, and its inner width has
-       gradients.
+    2. In the backward pass of the stage's last layer: its activations are recomputed, and the values of its inner
+       width have gradients.
     3. After that layer: its activations are freed. Its gradients exist in both precisions and are not scattered yet.
     """
     size, last = batching.bytes_per_value, mesh.pp - 1
@@ -138,7 +138,9 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
 
 
 def _in_flight(stage: int, mesh: Mesh, batching: Batching) -> int:
-    """Return the micro batches of a stage between forward and backward pass under 1F1B: p in the first, 1 in the last.
+    """Return the number of a stage's micro batches that are between forward and backward pass under 1F1B.
+
+    With p stages it is at most p in the first and 1 in the last.
 
     Source: Korthikanti et al. 2022, section 4.2.3.
     """

@@ -114,8 +114,8 @@ class Peak:
         return self.num_bytes <= self.usable_bytes
 
     def __str__(self) -> str:
-        """Return the peak in words: `at the end: 2.05 TiB on each instance's host (...), which holds 1.9 TiB`."""
-        where = "each instance's host" if self.is_of_host else "each accelerator"
+        """Return the peak in words: `at the end: 2.05 TiB on an instance's host (...), which holds 1.9 TiB`."""
+        where = "an instance's host" if self.is_of_host else "each accelerator"
         return (
             f"at the {self.phase}: {format_bytes(self.num_bytes)} on {where} ({self.cause}), "
             f"which holds {format_bytes(self.usable_bytes)}"
@@ -174,7 +174,7 @@ def phase_peaks(
         is_of_host=False,
         num_bytes=BYTES_FP32 * begun,
         usable_bytes=usable_bytes,
-        cause="its shards and the largest layer whole"
+        cause="its shards and the whole largest layer"
         if script.start_is_by_layer
         else "the whole model",
     )
@@ -207,6 +207,7 @@ def phase_peaks(
         is_of_host=True,
         num_bytes=copied + gathered + script.end_host_of_first * whole,
         usable_bytes=host,
-        cause=f"{format_bytes(copied)} of the last checkpoint's copy, {format_bytes(gathered)} that its ranks gather, "
+        cause=f"{format_bytes(copied)} of the last checkpoint's copy, "
+        f"{f'{format_bytes(gathered)} that its ranks gather, ' if gathered else ''}"
         f"{format_bytes(script.end_host_of_first * whole)} of the model that rank 0 writes",
     )

@@ -49,7 +49,8 @@ def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's conf, updated with the instances, capacity ladder and parallel trials in the spec of its job.
 
     The scheduler does not render templates. This function resolves a template that is a single param or value of the
-    conf. For any other template, a spec that is a function, or a spec without instances, the conf is unchanged.
+    conf, and ignores any other. If the spec is a function, the conf is unchanged. If the spec has an instance count and
+    no capacity ladder, the result has no ladder.
 
     Args:
         spec: spec of a training or a search as the DAG's author wrote it.
@@ -134,8 +135,8 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the slots of one training of a comparison, from 1 to `most`.
 
     This is the larger of two numbers: the instances of the comparison's largest training, and the pool's slots divided
-    by `cells_at_once`. So at most `cells_at_once` trainings run at a time. If `cells_at_once` is 1, a training takes
-    the whole pool, and no other job disturbs its measurements.
+    by `cells_at_once`, rounded down. So at most `cells_at_once` trainings run at a time if it divides the slots. If
+    `cells_at_once` is 1, a training takes the whole pool, and no other job disturbs its measurements.
 
     Args:
         conf: a comparison's conf as its author wrote it.

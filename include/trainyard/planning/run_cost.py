@@ -28,7 +28,7 @@ def evaluation_fallback(
 ) -> EvaluationPlan | None:
     """Return the plan of a processing job that evaluates if the training ended before the evaluation in its last step.
 
-    None if the model fits on no type, or if the run could cost more than its budget with that job.
+    None if no type can run that job, or if the run could cost more than its budget with it.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     plan = plan_evaluation(other, trained_on=trained_on)
@@ -41,7 +41,7 @@ def evaluation_fallback(
 
 
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
-    """Return the most that training, evaluation, sharding job and search can cost.
+    """Return the most that all jobs of a run can cost: sharding, smoke test, search, training and evaluation.
 
     With a capacity ladder each attempt of the training counts with the most expensive rung.
 

@@ -44,7 +44,7 @@ class RunPlan:
 
     Attributes:
         gradient_accumulation_steps: micro batches per rank and optimizer step.
-        num_shards: smallest number of shards of the train split; a multiple of the ranks.
+        num_shards: smallest number of shards of the train split; a multiple of ranks x loader workers.
         samples: samples of all steps.
         tokens: tokens of all steps; None for tables.
         ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.

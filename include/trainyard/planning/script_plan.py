@@ -103,9 +103,9 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
 def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
-    Its type is the conf's evaluation type. Otherwise it is the training's if processing jobs support it, or SMALL_TYPE.
-    With a capacity ladder, the first rung's type counts as the training's: the job then does not depend on the rung on
-    which the training ran.
+    Its type is `evaluation_instance_type`; by default the training's type if processing jobs support it, otherwise
+    SMALL_TYPE. With a capacity ladder, the first rung's type counts as the training's: the job then does not depend on
+    the rung on which the training ran.
     """
     if conf.evaluation_entry_point is None:
         return None
@@ -113,7 +113,7 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     if own:
         name, reason = own, "the conf names it"
     elif trained_on is not None and trained_on.is_for_processing:
-        name, reason = conf.instance_type, "the type of training"
+        name, reason = conf.instance_type, "the training's type"
     else:
         name, reason = SMALL_TYPE, f"processing jobs cannot have {conf.instance_type}"
     longest_s = min(conf.max_run_s, LONGEST_DERIVED_S, MAX_PROCESSING_RUN_S)
@@ -138,7 +138,7 @@ def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:
-    """Return the budget of all training attempts: the run's minus one evaluation; None without a budget."""
+    """Return the budget of all training attempts: the run's minus one attempt of each other job; None without one."""
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))

@@ -22,9 +22,9 @@ class SearchCost:
     """The most that a search can cost.
 
     Attributes:
-        once_usd: cost of all trials for their longest time, limited by the search's time and its share of the budget;
-            None if the price is unknown.
-        ceiling_usd: the same with all attempts of the search. Its share of the budget limits them together.
+        once_usd: cost of all trials for their longest time, limited by the search's time and its share of the budget
+            or the cost cap; None if the price is unknown.
+        ceiling_usd: the same with all attempts of the search. The share limits them together.
         trial_usd: cost of one trial for its longest time; None if the price is unknown.
         note: calculation, in words.
     """
@@ -88,7 +88,8 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
             what="is less than the first trials of the search can cost",
             got=f"{format_usd(search.budget_usd)}; the first {search.max_parallel_jobs} parallel trials cost up to "
             f"{format_usd(first)}",
-            next_step="raise it or budget_usd, or lower tuning_max_run_s or tuning_max_parallel_jobs",
+            next_step="raise it, or the smaller of budget_usd and max_cost_usd, or lower tuning_max_run_s or "
+            "tuning_max_parallel_jobs",
         )
 
 

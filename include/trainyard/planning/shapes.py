@@ -36,7 +36,7 @@ class ModelShape:
             `gpt`: LayerNorm, GELU, biases, learned positions, output tied to the embedding, dropout.
             `trainyard`: the llama of `training_scripts`. Its norms and residual stream stay in fp32 under autocast.
         attention: `flash` does not keep attention scores, `eager` keeps them.
-        has_tied_tables: whether a llama's output is tied to its embedding, too.
+        has_tied_tables: whether `llama` or `trainyard` ties its output to its embedding, as `gpt` always does.
     """
 
     num_layers: int
@@ -240,7 +240,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
                     where="num_parameters",
                     what="is too far from every model shape that the planner can derive",
                     got=f"{num_parameters:g}",
-                    allowed=f"half to twice {best.num_parameters:,}, the nearest shape with this vocabulary",
+                    allowed=f"half to twice the {best.num_parameters:,} of the nearest shape with this vocabulary",
                     next_step="set the shape instead: num_layers, hidden_size, num_heads",
                 )
             ]

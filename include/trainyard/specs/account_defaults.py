@@ -24,8 +24,8 @@ Spec = TypeVar("Spec", bound=TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec
 class AccountDefaults:
     """Values for the settings that a job does not set. The names are those of the specs.
 
-    Tags and environment are merged; the job's values take precedence. The volume key is left out for instance types
-    with local NVMe storage, which do not accept it. An AutoML job has no environment and no network isolation.
+    Tags and environment are merged; the job's values take precedence. The volume key is left out if an instance type of
+    the job has local NVMe storage, which accepts no key. An AutoML job has no environment and no network isolation.
     """
 
     subnets: tuple[str, ...] = ()

@@ -133,7 +133,7 @@ class AccountLimits:
         yield from _outside("bucket", sorted(buckets), self.buckets)
 
     def cost_findings(self, ceiling_usd: float | None) -> Iterator[Finding]:
-        """Yield a finding if a run can cost more than `max_run_usd`.
+        """Yield a finding if a run can cost more than `max_run_usd`, or if its cost is unknown.
 
         Args:
             ceiling_usd: the most that the run can cost; None if it is unknown.
@@ -147,7 +147,7 @@ class AccountLimits:
             what="this run could cost more than the connection's job_limits allow",
             got="an unknown price" if ceiling_usd is None else f"up to ${ceiling_usd:,.2f}",
             allowed=f"${self.max_run_usd:,.2f} (max_run_usd)",
-            next_step="lower max_run, instance_count or the search, or choose instances with a known price",
+            next_step="lower max_run_s or instance_count, shrink the search, or choose instances with a known price",
         )
 
     def _has(self, spec: Spec, name: Required) -> bool:
@@ -161,8 +161,8 @@ class AccountLimits:
 def _missing(name: str) -> Finding:
     return Finding(
         where=name,
-        what="is missing, but the connection's job_limits require it for every job",
-        next_step=f"set {name} in the connection's extra trainyard.job_defaults, or in the job's spec",
+        what="is missing, but the connection's job_limits require it",
+        next_step=f"set {name} in trainyard.job_defaults of the connection's extra, or in the job's spec",
     )
 
 

@@ -95,9 +95,9 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
     elif conf.source:
         yield Finding(
             where="source",
-            what=f"is ignored if dataset is {conf.dataset}",
-            got=conf.source,
-            next_step=f"set dataset to {OWN}",
+            what=f'applies to dataset "{OWN}" only',
+            got=f"{conf.source} with dataset {conf.dataset}",
+            next_step=f'set dataset to "{OWN}", or remove source',
         )
     if conf.source and not conf.source.startswith("s3://"):
         yield not_an_s3_uri("source", conf.source)

@@ -39,7 +39,7 @@ class BaseRunConf:
             that point is evaluated and registered; None = no cap.
         stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
             (`trainyard.cost.cost_cap`).
-        stop_if_idle_minutes: time without use of an accelerator after which the rule IdleAccelerators stops the
+        stop_if_idle_minutes: minutes of steps without use of any GPU after which the rule IdleAccelerators stops the
             training, with the same consequences as the cost cap; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
@@ -53,8 +53,8 @@ class BaseRunConf:
         debugger: evaluator of the rules that SageMaker also has: "own" for Trainyard's, or "service" for SageMaker's if
             it supports the job.
         watch_rules: whether the rules are evaluated while the training runs.
-        on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (a result with a
-            verdict) or `fail`.
+        on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (the training ends
+            with a verdict) or `fail` (the run fails).
         rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
         notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no messages.
         monitoring: alarms and a dashboard in CloudWatch during the training; None = neither.

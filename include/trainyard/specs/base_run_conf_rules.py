@@ -44,7 +44,7 @@ PATTERNS = {
 
 
 def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
-    """Yield the faults of numbers, choices, names, ladder and waiting times."""
+    """Yield the faults of the common fields that can be found without other data."""
     yield from choice_findings(conf, BASE_CHOICES)
     yield from number_findings(conf)
     yield from _names(conf)

@@ -132,7 +132,8 @@ class Comparison:
 
     Attributes:
         ranks: numbers of ranks for each strategy.
-        loss_tolerance: largest allowed difference of a cell's loss at any step, relative to the reference's loss.
+        loss_tolerance: largest allowed difference of a cell's loss at any step, relative to the loss of the reference
+            cell.
         worthwhile_efficiency: least gain in speed per added rank, relative to the speed per rank at the strategy's
             fewest ranks. With a smaller gain, the comparison reports that more ranks are not worthwhile.
         processes_per_instance: largest number of ranks per instance; None = one per accelerator.
@@ -162,7 +163,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonConf:
-    """A comparison, and the conf that all its trainings share. It has one rank; each training sets its own number."""
+    """A comparison, and the conf that its trainings share. The conf has one rank; each training sets its own number."""
 
     comparison: Comparison
     run: RunConf
@@ -239,7 +240,7 @@ def _rank_findings(ranks: tuple[int, ...]) -> Iterator[Finding]:
     if any(each < 1 for each in ranks) or len(set(ranks)) < len(ranks):
         yield Finding(
             where="ranks",
-            what="has values that are not numbers of ranks",
+            what="has an invalid or a repeated number of ranks",
             got=str(list(ranks)),
             allowed="whole numbers from 1, each once",
         )

@@ -31,7 +31,7 @@ _OF_THE_SCRIPT = (
     *("method", "adapter", "rank", "learning_rate", "epochs", "max_steps", "max_length"),
     *("packing", "batch_size", "seed", "strategy", "artifact"),
 )
-"""Fields that train_sft.py has under the same name."""
+"""Fields that are hyperparameters of train_sft.py under the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,15 @@ class FineTuneConf(BaseRunConf):
         validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no evaluation.
         init_from: `s3://` address of an earlier run's model.tar.gz, or of its prefix, to continue from.
         method: `sft` or `dpo`.
-        adapter: `none` trains every weight; `lora`; `qlora` is LoRA over a quantized base, by bitsandbytes.
+        adapter: `none` trains all weights, `lora` a LoRA adapter, `qlora` an adapter over a base that bitsandbytes
+            quantizes.
         rank: rank of the adapter's matrices.
-        learning_rate: peak learning rate; None = the default of method and adapter.
+        learning_rate: peak learning rate; None = the default for the method and the adapter.
         epochs, max_steps: length of the training; `epochs` applies if `max_steps` is None.
         batch_size: sequences per rank and forward pass.
         max_length: largest number of tokens per sample.
-        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state over all.
+        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state over the
+            ranks.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
         register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
             so the condition is ignored.
@@ -119,7 +121,7 @@ class FineTuneConf(BaseRunConf):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the params of the evaluation: its script, and the inputs of the training with the validation data."""
+        """Return the inputs of the training and, with validation data, the params of the evaluation."""
         if self.validation_data is None:
             return {"inputs": inputs}
         base = {} if self.is_from_hub else {"base": self.base_model}
@@ -172,9 +174,9 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.adapter != "qlora" and conf.hyperparameters.get("load_in_8bit"):
         yield Finding(
             where="hyperparameters.load_in_8bit",
-            what="quantizes the base, which only the adapter qlora trains over",
+            what='quantizes the base model, which needs the adapter "qlora"',
             got=f"adapter {conf.adapter}",
-            next_step="set adapter to qlora, or remove load_in_8bit",
+            next_step='set adapter to "qlora", or remove load_in_8bit',
         )
 
 

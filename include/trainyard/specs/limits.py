@@ -21,12 +21,12 @@ MAX_RUN_S = 28 * 24 * 3600
 LEAST_RUN_S = 60
 """The shortest time limit of a training that the form accepts."""
 STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
-"""Seconds reserved for a stop at the cost cap (`trainyard.cost.cost_cap`): the default, and the time between SIGTERM
-and SIGKILL of the service."""
+"""Seconds reserved for a stop at the cost cap (`trainyard.cost.cost_cap`): the default, and the least, which is the
+time between the service's SIGTERM and SIGKILL."""
 LEAST_IDLE_MINUTES = 5
 """Smallest `stop_if_idle_minutes`. Hosts upload their samples up to a minute late; within 5 minutes all are there."""
 MAX_WARM_POOL_S = 21_600
-"""Longest warm pool in botocore's model; the developer guide states 3,600 s."""
+"""Longest warm pool by botocore's description of the API; the developer guide states 3,600 s."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30

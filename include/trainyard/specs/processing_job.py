@@ -44,7 +44,7 @@ class ProcessingJobSpec:
         entry_point: the script's path in the source folder.
         source_dir: the source folder, or the S3 URI of its sourcedir.tar.gz; mounted as input `code`.
         code_location: S3 prefix for the upload of the source folder; None = a prefix in the connection's bucket.
-        max_cost_usd, stop_reserve_s: cost cap as in a training job; the rest of the cap bounds `max_run`.
+        max_cost_usd, stop_reserve_s: cost cap as in a training job. The amount left under the cap limits `max_run`.
     """
 
     role: str

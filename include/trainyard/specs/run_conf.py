@@ -30,7 +30,7 @@ class RunConf(BaseRunConf):
 
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
-        num_shards: number of shards; 0 = derived from the number of ranks.
+        num_shards: number of shards; 0 = derived from the size of the data and the number of ranks.
         sample_fraction: share of the rows of each split to shard, selected by a hash; 1 = all.
         max_source_bytes: largest number of bytes to read from the source; 0 = all.
         shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.

@@ -74,7 +74,7 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
         if first != index:
             yield Finding(
                 where=f"capacity_ladder[{index}]",
-                what=f"is the same capacity as tier {first}",
+                what=f"is the same capacity as capacity_ladder[{first}]",
                 got=str(each),
                 next_step="remove one of them, and add its max_wait_s and max_cost_usd to those of the other",
             )

@@ -218,8 +218,8 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
     if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
         yield Finding(
             where="global_batch_size",
-            what="must be a multiple of micro_batch_size x ranks",
-            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} ranks",
+            what="must be a multiple of micro_batch_size x data-parallel ranks",
+            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} data-parallel ranks",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
     if conf.num_warmup_steps >= conf.max_steps > 0:

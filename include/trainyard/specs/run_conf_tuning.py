@@ -59,7 +59,8 @@ class SearchSettings:
         instance_count: instances of each trial.
         max_run_s: time limit of a trial.
         max_time_s: time limit of the whole search; None = no limit.
-        budget_usd: the search's share of the run's budget, or of its cost cap if that is less; None without both.
+        budget_usd: the search's share of the run's budget, or of its cost cap if that is less; None if the run has
+            neither.
         max_cost_usd: the search's share of the cost cap; None without a cap.
         ranges: ranges by hyperparameter.
     """
@@ -147,7 +148,7 @@ def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
 
     - Learning rate: an eighth to four times the conf's, logarithmic.
     - Weight decay: 0.01 to 0.5, logarithmic.
-    - Warm-up: up to a third of a trial; for a table's network instead the dropout, up to 0.4.
+    - Warm-up: 1 step to a third of a trial; for the model `mlp`, instead of it, a dropout of up to 0.4.
     """
     rate, longest = conf.learning_rate, trial_steps(conf) // 3
     ranges: dict[str, ParameterRange] = {

@@ -41,8 +41,8 @@ class ScriptConf(BaseRunConf):
         arguments: command line arguments of the script, passed unchanged before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
             the catalogue.
-        distribution: the SDK estimator's `distribution`. None = torchrun for PyTorch, otherwise one plain process on
-            each instance; empty = one plain process on each instance.
+        distribution: the SDK estimator's `distribution`; empty = one plain process on each instance. None = torchrun
+            for the frameworks pytorch and huggingface, and as if empty for others.
         environment: environment variables of the container.
         inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
         input_mode: input mode of channels without their own: `File`, `FastFile` or `Pipe`.
@@ -184,7 +184,7 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
     if conf.processes_per_instance is not None and not is_torchrun:
         yield Finding(
             where="processes_per_instance",
-            what="applies to torchrun only, which starts the ranks if no distribution is set",
+            what="applies to the default distribution of pytorch and huggingface (torchrun) only",
             got=str(conf.processes_per_instance),
             next_step="leave it empty, and set processes_per_host in the distribution's section",
         )
@@ -223,7 +223,10 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield an error if no job measures the metric of `register_when`; not for DAGs with a separate evaluation task."""
+    """Yield an error if no job of the run measures the metric of `register_when`.
+
+    Only for DAGs in which no further task evaluates the model.
+    """
     names = {each.name for each in conf.metric_definitions}
     condition = conf.condition
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 MAX_SERVICE_RULES = 20
-"""Rules of each kind per job (botocore's model of CreateTrainingJob, November 2026)."""
+"""Rules of each kind per job (botocore, CreateTrainingJob, November 2026)."""
 
 
 class Debugger(StrEnum):
     """Evaluator of a training's rules."""
 
     OWN = "own"
-    """Trainyard's evaluator. The spec's members for the service's Debugger, if any, are sent unchanged."""
+    """Trainyard's evaluator. The spec's fields for SageMaker's Debugger, if any, are sent unchanged."""
     SERVICE = "service"
     """SageMaker, with the spec's rules, if it supports the job and the account; otherwise Trainyard's evaluator."""
 
@@ -37,7 +37,7 @@ def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.debugger == Debugger.SERVICE and not (spec.rules or spec.profiler_rules):
         yield Finding(
             where="debugger",
-            what="is service, but there is no rule to evaluate",
+            what='is "service", but there is no rule to evaluate',
             next_step='add rules to rules or profiler_rules, or set debugger to "own"',
         )
     for where in ("rules", "profiler_rules"):

@@ -1,4 +1,4 @@
-"""Smoke test of a run: a short training on few instances, which must complete before the training itself is paid."""
+"""Smoke test of a run: a short training on few instances, which must complete before the training itself starts."""
 
 from __future__ import annotations
 

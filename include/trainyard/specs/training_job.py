@@ -44,16 +44,17 @@ class TrainingJobSpec:
 
     Members that the estimator accepts as raw request dicts (`debugger_hook_config`, `rules`,
     `profiler_config`, `experiment_config`, ...) keep the request's keys.
-    `raw_request_overrides` is merged last, over everything else, and is validated against the
-    service's model like the rest.
+    `raw_request_overrides` is merged last, over everything else. The merged request is validated
+    against botocore's description of the API.
 
     Attributes:
         role: ARN of the execution role, or its bare name if the account is known.
         output_path: S3 prefix of model.tar.gz and output.tar.gz.
         image_uri: the training image; without it `framework`, `framework_version` and `py_version`
             choose AWS's own image for the region (`trainyard.sagemaker_api.images`).
-        source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent of Airflow's
-            `dags` (None: that parent), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
+        source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent folder of Airflow's
+            `dags`, `shipped:...` for Trainyard's own scripts, or `git+https://...@<commit>`. None = the parent folder
+            of `dags`. An archive `s3://...tar.gz` is used directly.
         code_location: S3 prefix of the uploaded code.
         arguments: command line arguments of the entry point, passed unchanged before the hyperparameters: positional
             arguments, flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
@@ -67,16 +68,17 @@ class TrainingJobSpec:
             use_spot_instances. instance_count applies to tiers without their own.
         max_quota_wait_s: seconds for which the operator retries a job that exceeds the account's quota, on the last
             tier of a ladder or without a ladder; 0 = no limit.
-        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. They then
-            notice a stop, and an interruption with notice. For images with the framework toolkit.
-        heartbeat_timeout_s: seconds without a new `trainyard ` line, after a first one, until the operator stops the
-            job and resumes it with a new attempt; 0 = never.
+        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. The ranks
+            then notice a stop and an announced spot interruption. For images with the framework toolkit.
+        heartbeat_timeout_s: seconds without a new log line that begins with `trainyard `, after a first one, until the
+            operator stops the job and resumes it with a new attempt; 0 = never.
         debugger: evaluator of the rules (`service_debugger.Debugger`). With "service" a rule needs no
             RuleEvaluatorImage, and Trainyard's evaluator evaluates the rules that the service cannot evaluate.
         budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt that
             could exceed it is not started. None = no limit.
-        max_cost_usd: cap of the billed cost of all attempts together, by the on-demand price. The rest of the cap
-            limits the `max_run` of each attempt, which is stopped `stop_reserve_s` before the cap. None = no cap.
+        max_cost_usd: cap of the billed cost of all attempts together, by the on-demand price. The amount left
+            under the cap limits the `max_run` of each attempt, which is stopped `stop_reserve_s` before the cap. None =
+            no cap.
     """
 
     role: str

@@ -1,6 +1,6 @@
 """Rules for one training job spec that need no other data. Each fault is one finding.
 
-Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
+Limits are those of CreateTrainingJob (API reference and botocore, November 2026).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
     if (spec.source_dir or "").startswith("s3://"):
         yield Finding(
             where="arguments",
-            what="need a source folder or repository: Trainyard adds the program to it that passes them to the script",
+            what="need a source folder or repository, to which Trainyard adds a program that passes them to the script",
             got=str(spec.source_dir),
             next_step="name the folder or repository of the code, or use hyperparameters",
         )

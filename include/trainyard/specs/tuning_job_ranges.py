@@ -14,7 +14,7 @@ from trainyard.specs.reading import read_spec
 
 MOST_CATEGORIES = 30
 LONGEST_TEXT = 256
-"""Longest name or categorical value of a request, in characters (CreateHyperParameterTuningJob's model)."""
+"""Longest name or categorical value of a request, in characters (botocore, CreateHyperParameterTuningJob)."""
 
 
 class Scaling(StrEnum):
@@ -38,7 +38,7 @@ class ContinuousRange:
         """Check the bounds.
 
         Raises:
-            SpecError: the bounds are in the wrong order, or not valid on the scale.
+            SpecError: `min_value` is not below `max_value`, or the bounds are not valid on the scale.
         """
         _check(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
 
@@ -60,7 +60,7 @@ class IntegerRange:
         """Check the bounds.
 
         Raises:
-            SpecError: the bounds are in the wrong order, or not valid on the scale.
+            SpecError: `min_value` is not below `max_value`, or the bounds or the scale are not valid.
         """
         findings = list(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
         if self.scaling_type is Scaling.REVERSE_LOGARITHMIC:
@@ -115,7 +115,7 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
     A list of values is a categorical range.
 
     Raises:
-        SpecError: the value is not one of these.
+        SpecError: the value is neither, or its bounds or values are invalid.
     """
     if isinstance(value, ContinuousRange | IntegerRange | CategoricalRange):
         return value

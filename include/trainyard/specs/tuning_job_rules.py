@@ -1,6 +1,6 @@
 """Rules for one tuning job spec that need no other data. Each fault is one finding.
 
-Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
+Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore,
 November 2026).
 """
 
@@ -57,7 +57,7 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "enable_session_tag_chaining": "",
     "model_package_config": "register the best trial's model instead",
     "mlflow_config": "",
-    "capacity_ladder": "a search runs on one instance type, so set instance_type",
+    "capacity_ladder": "set instance_type instead",
     "budget_usd": "set the search's own budget_usd",
     "max_cost_usd": "set the search's own max_cost_usd",
 }

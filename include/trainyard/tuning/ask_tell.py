@@ -2,7 +2,8 @@
 
 Optuna's sampler draws new trials over a study that is rebuilt from all results, so the same results always give the
 same trials. Each trial starts with a short training. The best third gets a long training, and the rest is pruned
-(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3).
+(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3). In the
+last round, the next best trials fill the free places.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from trainyard.specs.tuning_job_ranges import ParameterRange
 
 REDUCTION = 3
-"""One of this number of trials gets a long training."""
+"""One in three trials gets a long training, with three times as many steps."""
 NUM_ROUNDS = 6
 """Number of rounds of parallel trainings in the DAG. The default of 12 trainings gives two per round."""
 SHORT, LONG = 0, 1
@@ -118,7 +119,7 @@ def ask(
 
 
 def winner(search: SearchSettings, told: Sequence[Told]) -> Told | None:
-    """Return the best long training, or the best short one; None if none has an objective."""
+    """Return the best long training, or the best short one if no long one has an objective; None if none has one."""
     for rung in (LONG, SHORT):
         ranked = _ranked([each for each in told if each.asked.rung == rung], search)
         if ranked:
@@ -168,7 +169,10 @@ def _frozen(
     pending: Sequence[AskedTrials],
     distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
-    """Return the study's trials: long ones as complete, short ones as pruned, pending ones as running."""
+    """Return the study's trials: long ones as complete, short ones as pruned, pending new ones as running.
+
+    A trial without an objective is failed.
+    """
     from optuna.trial import TrialState, create_trial
 
     results: dict[int, list[Told]] = {}

@@ -89,7 +89,7 @@ def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> 
 
 
 def instances(training: TrainingJobSpec) -> str:
-    """Return the instances of a trial in words, such as `2 x ml.m5.large`; ` or ` is between alternatives."""
+    """Return the instances of a trial in words, such as `2 x ml.m5.large`; alternatives are joined by ` or `."""
     count = training.instance_count or 1
     if training.instance_groups:
         return " + ".join(
@@ -105,8 +105,8 @@ def instances(training: TrainingJobSpec) -> str:
 def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
     """Return the most that a search can cost: every trial runs for its full max_run.
 
-    With a time limit, it costs at most `max_parallel_jobs` trials running for that whole limit. Worked example: 12
-    trials of at most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
+    With a time limit, the cost of `max_parallel_jobs` trials for that whole limit counts instead if it is lower. Worked
+    example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
     rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run
     seconds = [

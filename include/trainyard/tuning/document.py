@@ -74,7 +74,10 @@ def tuning_document(
 
 
 def is_logarithmic(given: ParameterRange) -> bool:
-    """Return whether the range is logarithmic. With scale `Auto`, it is if it is positive and spans a factor of 100."""
+    """Return whether the range is logarithmic.
+
+    A range with the scale `Auto` counts as logarithmic if it is positive and spans at least a factor of 100.
+    """
     if isinstance(given, CategoricalRange):
         return False
     if given.scaling_type is Scaling.AUTO:

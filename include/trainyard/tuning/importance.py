@@ -1,4 +1,4 @@
-"""Importance of each tuned hyperparameter: the share of the objective's variance that it alone explains.
+"""Importance of each tuned hyperparameter: its share of the variance that single hyperparameters explain.
 
 Functional ANOVA over a random forest (Hutter, Hoos, Leyton-Brown: An Efficient Approach for Assessing Hyperparameter
 Importance, ICML 2014), by Optuna. With fewer than `fewest_trials` trials no shares are returned, because they would not
@@ -70,7 +70,7 @@ def importance(
 
     Args:
         trials: hyperparameters (text for categories, numbers for others) and objective of each completed trial. Trials
-            without a finite objective are ignored.
+            without a finite objective, or without one of the hyperparameters, are ignored.
         log_scaled: hyperparameters with a logarithmic range.
         seed: seed of the forest and of the resampling.
     """

@@ -74,7 +74,7 @@ class TuningResult:
         cost_usd: cost of all trials; None if the price is unknown.
         earlier_cost_usd: cost of the task's earlier searches, which were stopped or failed; 0 without a budget.
         estimated_cost_usd: the most that the search could have cost; None if unknown.
-        importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty if unknown.
+        importance: share of each tuned hyperparameter in the total importance, 0 to 1; empty if unknown.
     """
 
     tuning_job_name: str

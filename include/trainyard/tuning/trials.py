@@ -85,7 +85,7 @@ def best_trial(trials: Iterable[Trial], *, maximize: bool) -> Trial | None:
 def to_parquet(trials: Sequence[Trial], *, categorical: Collection[str] = ()) -> bytes:
     """Return the trials as a Parquet file, one row per trial and one column `hp_<name>` per tuned hyperparameter.
 
-    These columns are doubles. They are text if the hyperparameter is in `categorical` or has a value that is not a
+    Values in these columns are doubles, or text if the hyperparameter is in `categorical` or has a value that is not a
     number.
     """
     import pyarrow as pa

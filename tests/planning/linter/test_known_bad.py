@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "mirrored on several instances": (
         TF_ALONE,
         W,
-        "every instance runs the same training by itself",
+        "every instance runs the same training separately",
         {**TF_ALONE, "instance_count": 1},
     ),
     # smp

@@ -298,7 +298,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "several instances and no strategy": (
         {"distribution": {}},
         W,
-        "so every instance runs the same training by itself",
+        "so every instance runs the same training separately",
         {"distribution": {}, "instance_count": 1},
     ),
     "several gpus and no strategy": (
@@ -453,7 +453,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "spot with instance groups": (
         {**GROUPS, **SPOT},
         W,
-        "with instance_groups is not documented as supported",
+        "is not documented as supported together with instance_groups",
         SPOT,
     ),
     "spot with preferences": (
@@ -665,7 +665,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
             "security_group_ids": ["sg-0a1b2c3d"],
         },
         W,
-        "must allow all traffic between members of the group itself",
+        "must allow all traffic between the group's own members",
         {"distribution": SMDDP},
     ),
     "checkpoints in isolation": (

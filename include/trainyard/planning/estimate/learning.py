@@ -76,11 +76,11 @@ class LearnedSeconds:
 def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
     """Return the seconds of a job, estimated from the most similar earlier jobs; None if there are none.
 
-    The first available group is used. All of its jobs have the same task, workload and instance type:
+    Only jobs with the same task, workload and instance type are used, and of these the first group that has jobs:
 
-    1. jobs of the same kind on the same number of instances
-    2. jobs of other sizes on the same number of instances
-    3. jobs on other numbers of instances, scaled by the operations per rank
+    1. jobs of the same kind, on the same numbers of instances and ranks
+    2. other jobs on these numbers
+    3. jobs on other numbers of instances or ranks, scaled by the operations per rank
 
     Args:
         work: work of the job.
@@ -106,7 +106,7 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether a job is of the same kind and, if its loop was not timed, has the same operations within 5 %."""
+    """Return whether a job is of the same kind and, if its loop was not timed, has as many operations within 5 %."""
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
     return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)
@@ -121,7 +121,8 @@ def _same_kind(
 ) -> LearnedSeconds:
     """Return the seconds estimated from the median of jobs of the same kind.
 
-    The speed is that of `same`, the fixed seconds are those of `here`, all jobs on the same number of instances.
+    The speed comes from `same`, and the fixed seconds from `here`: jobs of any kind on the same cluster. If no loop of
+    `same` was timed, or the job's operations are unknown, the result is the median of the total seconds of `same`.
     """
     basis = f"{_jobs(same)} of the same kind"
     rates = [(each.loop_s or 0.0) / each.work.operations for each in same if _has_loop(each)]
@@ -144,7 +145,10 @@ def _learned(
 def _scaled(
     work: JobWork, measured: Sequence[JobMeasurement], spread: tuple[float, float], basis: str
 ) -> LearnedSeconds:
-    """Return the seconds from a fit over other jobs, of seconds per step and seconds per operation of a rank."""
+    """Return the seconds from a fit over other jobs: seconds per step, and seconds per operation of a rank.
+
+    If no loop was timed, or the job's operations are unknown, it fits fixed seconds instead of the seconds per step.
+    """
     loops = [each for each in measured if _has_loop(each)]
     if loops and work.operations:
         fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in loops[:NEWEST])

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 PLANNED = (0.5, 3.0)
 """Low and high of an unmeasured figure, as multiples of the expected value."""
 START_S = 120.0
-"""Default seconds of a job without its steps: image, downloads, imports, the first step, upload of the model."""
+"""Default seconds of a job outside of its loop: image, downloads, imports, the first step, upload of the model."""
 WAIT_S = 180.0
 """Default seconds from a request to the start of its instances."""
 BETWEEN_JOBS_S = 120.0
-"""Default seconds of a run without a job: Airflow's tasks."""
+"""Default seconds of a run in which no job runs: Airflow's tasks."""
 SHARDING_S = 300.0
 """Default seconds of a sharding job."""
 SPOT_SAVED, MOST_SPOT_SAVED = 0.6, 0.7
@@ -105,10 +105,10 @@ def estimate_run(
     """Return the estimate of a run.
 
     - Expected assumes the first capacity tier, and the durations of earlier jobs. Without earlier jobs, it uses the
-      planner's figures.
+      planner's figures, a default, or the job's time limit.
     - Low assumes the cheapest tier and no interruptions.
-    - High assumes the most expensive tier at the on-demand price, one more start of the training than expected, and a
-      tenth of its steps repeated per start.
+    - High assumes the most expensive tier at the on-demand price, one more restart of the training than expected, and a
+      tenth of its steps repeated at each restart.
 
     The cost cap and the run's ceiling limit all three costs.
 
@@ -168,7 +168,7 @@ def _seconds(
 ) -> LearnedSeconds:
     """Return a job's seconds, from earlier jobs or from the planner.
 
-    For trials and smoke tests, earlier trainings are used as well.
+    For a search or a smoke test without similar earlier jobs, earlier trainings are used.
     """
     learned = learned_seconds(work, measured)
     if learned is None and work.task_id in {TaskId.TUNE, TaskId.SMOKE_TEST}:

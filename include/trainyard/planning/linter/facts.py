@@ -24,7 +24,7 @@ class JobFacts:
         instance_type: name of that type.
         instance_count: number of instances of that type.
         framework: framework of the estimator.
-        library: torch or tensorflow with its (major, minor) version; None if neither image nor spec defines it.
+        library: torch or tensorflow with its (major, minor) version; None if it is unknown (`image_library`).
         image: repository name of the image; None if it is derived from the framework.
         flags: the true flags of `trainyard.catalog.strategy_support.FLAGS`.
         where: prefix of a finding's `where`, such as a ladder's rung.

@@ -42,7 +42,8 @@ _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
     """Yield the facts of the job on each instance type that it may get.
 
-    These are its own type, the types of its capacity ladder and instance preferences, or that of its instance group.
+    These are its own type, or the types of its capacity ladder or its instance preferences. With instance groups, it is
+    the type of the group on which the strategy runs.
     """
     flags = {flag for flag, holds in _flags(spec).items() if holds}
     for where, instance_type, count, is_spot in _capacities(spec):
@@ -77,7 +78,7 @@ def image_name(uri: str | None) -> str | None:
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
     """Return torch or tensorflow and its version, from the tag of an AWS image, the spec or the default image.
 
-    None for a versioned image that is not AWS's, and for a framework without a default version.
+    None if they do not define it, for example for other frameworks, and for an image with a version that is not AWS's.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
@@ -91,7 +92,7 @@ def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
 
 
 def _default_version(spec: TrainingJobSpec) -> str | None:
-    """Return the version of the default image for a spec without image and version; None without a default."""
+    """Return the version of the spec's default image; None with an own image or algorithm, or without a pin."""
     has_own_image = bool(spec.image_uri or spec.algorithm_name)
     is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
     return None if has_own_image or not is_pinned else training_images().version(spec.framework)

@@ -66,7 +66,7 @@ def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
             got=facts.instance_type,
             allowed=", ".join(support.instance_types or support.devices),
             next_step="choose another instance type, or torch_distributed, which runs on every device",
-            why="its launcher and collectives are made for other devices",
+            why=f"the launcher and collectives of {_name(facts)} are made for other devices",
             source=support.source,
         )
 

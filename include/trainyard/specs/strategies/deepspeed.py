@@ -140,7 +140,7 @@ def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
             where=f"{WHERE}.train_batch_size",
             what="is not a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps",
             got=f"{whole}; the product is {each}",
-            next_step=f'remove one of the three members, or set one to "{AUTO}"',
+            next_step=f'remove one of the three fields, or set one to "{AUTO}"',
         )
 
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 WHERE = "distribution.smdistributed.modelparallel.parameters"
 MAX_CHARACTERS = 2500
-"""Longest value of a hyperparameter, in characters (CreateTrainingJob's model)."""
+"""Longest value of a hyperparameter, in characters (botocore, CreateTrainingJob)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Allowed values of a parameter. Numbers are at least `least`; `choices` lists words."""
+    """Allowed values of a parameter. Numbers are from `least` to `most`; `choices` lists the allowed words."""
 
     kind: type
     least: float | None = None

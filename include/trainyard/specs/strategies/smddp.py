@@ -82,7 +82,10 @@ class SmDataParallelUnderTorchrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytorchDdp:
-    """Native DDP started by mpirun. The SDK's PyTorch class sends it as SMDDP; its Hugging Face class does not."""
+    """Native DDP, started by smddprun (mpirun).
+
+    The SDK's PyTorch class sends it as SMDDP; its Hugging Face class does not.
+    """
 
     name: ClassVar[str] = "pytorchddp"
     sections: ClassVar[frozenset[str]] = frozenset({PYTORCH_DDP})

@@ -86,7 +86,7 @@ class SmModelParallelV2:
         ("tensor", "context"),
         ("expert",),
     )
-    """Degrees whose product must divide the number of ranks; ranks of one shard form the context and expert groups."""
+    """Degrees whose product must divide the number of ranks. Context and expert groups lie within a sharding group."""
 
     parameters: Mapping[str, Any]
     processes_per_host: int | None = None
@@ -138,7 +138,7 @@ class SmModelParallelV2:
             yield Finding(
                 where=f"{WHERE}.activation_loading_horizon",
                 what="has no effect, because sm_activation_offloading is off",
-                next_step="set sm_activation_offloading, or remove it",
+                next_step="set sm_activation_offloading, or remove activation_loading_horizon",
             )
         shard, context = self.degrees["shard"], self.degrees["context"]
         if 0 < shard < context:
