@@ -1,4 +1,4 @@
-"""Instance types with local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above the disks' size.
+"""Rules for instance types with local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above the disks' size.
 
 Sources: TotalSizeInGB of EC2's DescribeInstanceTypes, November 2026, for the types of botocore's TrainingInstanceType
 and ProcessingInstanceType; botocore's documentation of ProcessingClusterConfig and HyperParameterTuningResourceConfig.

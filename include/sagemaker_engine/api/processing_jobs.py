@@ -102,6 +102,7 @@ class ProcessingJobs:
         """Delete a finished job. Its logs remain, as they do in CloudWatch.
 
         Raises:
+            ValidationError: The job does not exist.
             ResourceInUseError: The job has not ended.
         """
         job = self._job(call, "Could not find requested job with name: {name}")

@@ -31,7 +31,7 @@ NOUN = "an AutoML job"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLJobs:
-    """Handlers of AutoML jobs; `wake` makes the searches poll immediately."""
+    """Handlers of AutoML jobs; `wake` makes the thread that advances AutoML jobs poll immediately."""
 
     context: ApiContext
     tables: AutoMLTables
