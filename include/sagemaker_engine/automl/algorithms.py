@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""Number of points spread over an algorithm's search space before Bayesian optimization proposes points."""
+"""Number of an algorithm's candidates that must succeed before Bayesian optimization proposes its points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,9 +77,9 @@ def _draw(
 def without_outliers(losses: Floats) -> Floats:
     """Return the losses with mean 0 and variance 1, after clipping and compressing those above the median.
 
-    The compression is logarithmic. Without it, a diverged trial would hide the differences between the others. Worked:
-    of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone, all three
-    would be -0.58.
+    The compression is logarithmic. Without it, a diverged trial would hide the differences between the others. Worked
+    example: of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone,
+    all three would be -0.58.
     """
     middle = np.median(losses)
     unit = middle - np.quantile(losses, 0.25) or losses.std() or 1.0
@@ -145,7 +145,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the shares of the values that a trial gets: for an integer or a category, the middle of its part."""
+    """Return the positions with integers and categories moved to the middle of their parts, as a trial gets them."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [
