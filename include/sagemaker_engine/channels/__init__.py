@@ -6,5 +6,5 @@
 - `checkpoints` restores a folder from S3 and uploads its changes.
 - `s3_agent` is the access to S3, with simulated faults and retries.
 
-This package may import the object store. Contains nothing about jobs, processes or HTTP.
+This package may import the object store. It contains nothing about jobs, processes or HTTP.
 """

@@ -53,7 +53,7 @@ class PipeRecord:
 def channel_records(
     channel: Mapping[str, Any], objects: ObjectStore, *, host: Host, hosts: Sequence[Host]
 ) -> list[list[PipeRecord]] | None:
-    """Return the records that the instance streams, in units that a shuffle keeps together.
+    """Return the records that the instance receives, in units that a shuffle keeps together.
 
     A unit is one object, or the attributes of one line of an augmented manifest. The result is None if the channel is
     not for the instance's group.

@@ -37,7 +37,7 @@ _BUFFER_BYTES = 1 << 20
 class S3Agent(ObjectStore):
     """The object store, accessed by requests that may fail.
 
-    Reads are retried with `retrier`; a truncated object is continued, so that callers always receive the whole object.
+    Reads are retried with `retrier`; a truncated response is continued, so that callers receive the whole object.
     Writes are not retried: the caller decides whether waiting is the best reaction.
     """
 
