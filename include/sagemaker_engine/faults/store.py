@@ -68,7 +68,7 @@ class FaultStore:
     def replace(self, faults: Sequence[Fault], schedule: Schedule | None = None) -> None:
         """Replace all faults and the schedule.
 
-        A fault that is stored unchanged already is kept, together with the times at which it occurred.
+        A fault that is already stored with the same content is kept, with the times at which it occurred.
         """
         now = self._clock()
         with self._database.write() as db:
