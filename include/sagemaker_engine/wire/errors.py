@@ -14,7 +14,7 @@ class ServiceError(Exception):
 
 
 class ValidationError(ServiceError):
-    """A member of the request has an invalid value (ValidationException, status 400)."""
+    """The request is invalid or names a resource that does not exist (ValidationException, status 400)."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationException", message)

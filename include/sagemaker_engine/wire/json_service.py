@@ -179,7 +179,7 @@ def read_body(environ: WSGIEnvironment) -> bytes:
     """Return the whole request body, of at most 32 MiB.
 
     Raises:
-        ServiceError: The body is larger (status 413).
+        ServiceError: Its Content-Length is larger (status 413).
     """
     length = environ.get("CONTENT_LENGTH")
     if length and int(length) > MAX_BODY_BYTES:

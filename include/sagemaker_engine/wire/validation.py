@@ -140,7 +140,7 @@ class _Checker:
             raise SerializationError(_mismatch(value, "a Timestamp", path))
         if abs(value) > _LATEST_TIMESTAMP_S:
             raise SerializationError(
-                f"{value} at '{path}' is not a time between the years -4060 and 9999"
+                f"{value} at '{path}' is not a time between the years -6060 and 9999"
             )
         return iter(())
 
