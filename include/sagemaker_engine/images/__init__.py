@@ -7,5 +7,5 @@ that all engines of a user share.
 - `image_store` finds and builds images, each only once, even if several processes request it.
 - `python -m sagemaker_engine.images` (`make images`) builds images ahead of their use.
 
-Standard library only: runners start without site-packages.
+This package imports the standard library only, because runners start without site-packages.
 """
