@@ -65,7 +65,7 @@ DOWNLOAD_POLL_S = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class JobAttempt:
-    """One start of a job's instances, with empty disks. The instances may train for `max_runtime_s` seconds."""
+    """One start of a job's instances, with empty disks. The instances may train for at most `max_runtime_s` seconds."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -87,7 +87,7 @@ class JobAttempt:
     """Downloaded bytes per host."""
 
     def run(self) -> Outcome:
-        """Run the attempt and return how the instances ended; their outputs are then in S3, unless they were lost.
+        """Run the attempt and return how the instances ended; their outputs are then in S3, unless hosts were lost.
 
         Raises:
             JobError: The data or the instances could not be provided, or S3 rejected the outputs.
@@ -354,7 +354,10 @@ class JobAttempt:
         return install_mpi(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """Upload the last checkpoints. A lost host uploads until its time in `gone_at`. Errors are only logged."""
+        """Upload the last checkpoints and Debugger outputs. Errors are only logged.
+
+        A lost host uploads until its time in `gone_at`.
+        """
         try:
             self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:

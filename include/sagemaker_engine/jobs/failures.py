@@ -54,7 +54,8 @@ def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> 
     """Return the FailureReason of a failed job.
 
     `words` is the content of the container's /opt/ml/output/failure, shortened so that the exit code fits into the
-    API's 1024 characters. If the file is empty, the last line of the log takes its place; AWS does not include it.
+    API's 1024 characters. If the file is empty, its place is taken by `KILLED` for exit code 137, and otherwise by the
+    last line of the log, which AWS does not include.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

@@ -152,7 +152,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
         known = ", ".join(each for image in candidates for each in image.tags)
         raise UnknownImageError(
             f"no engine image has the versions of {family}:{tag or 'latest'}, which cannot be installed on this "
-            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Take one "
+            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Use one "
             f"of these, or map the image in {OWN_IMAGES} to an engine image with the packages that you need "
             "(docs/engine_images.md)"
         )
@@ -178,7 +178,7 @@ _WITHOUT_TORCHVISION = ("No module named 'torchvision'", "operator torchvision::
 
 
 def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
-    """Check that an image exists: published by AWS, or a team's own image that a file maps.
+    """Check that an image exists: AWS publishes it, `own_images.toml` maps it, or an engine image names its repository.
 
     Raises:
         UnknownImageError: The image does not exist.

@@ -150,7 +150,7 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 def kill_leftovers(folder: Path) -> int:
     """Kill every process with the mark of this job and return their number.
 
-    With namespaces the number is 0, because the kernel ends the processes together with the runner.
+    With namespaces none of the user's programs is left, because the kernel ends them together with the runner.
     """
     mark = f"{JOB_VARIABLE}={folder}".encode()
     killed = 0

@@ -269,7 +269,8 @@ class CapacityRequest:
         """Wait for instances. Return None when they are available, or the reason why the job ended first.
 
         Raises:
-            JobError: A fault rejects the request with CapacityError, or the training plan has ended.
+            JobError: A fault rejects the request with CapacityError, the training plan has ended, or the job waited too
+                long for its instances.
         """
         shortages = [fault for fault in self._faults() if self._claim(fault)]
         if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):

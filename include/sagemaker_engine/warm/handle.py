@@ -52,7 +52,7 @@ class ParentProcess:
 
 
 class WarmParent:
-    """The warm parent of one engine. It outlives an engine for some seconds, and the next engine adopts it."""
+    """The warm parent of one engine. It outlives a killed engine for some seconds, so that the next can adopt it."""
 
     def __init__(self, root: Path) -> None:
         """Prepare; `root` is the engine's state folder. No process runs before `start`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_HIGH = 700
-"""Lowest number of the caller's descriptors until the program moves them to their own numbers."""
+"""Lowest number that the received descriptors have until the program moves them to the caller's numbers."""
 MAX_DESCRIPTORS = 240
 
 
