@@ -174,7 +174,7 @@ def _operation_name(environ: WSGIEnvironment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IamApplication:
-    """moto's IAM with SimulatePrincipalPolicy, which the SageMaker SDK calls for every trainer. It always allows."""
+    """moto's IAM, and SimulatePrincipalPolicy, which the SageMaker SDK calls for every trainer. It allows all."""
 
     behind: WSGIApplication
 
