@@ -52,7 +52,7 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
-    """Convert a response of DescribeAutoMLJobV2 to one of DescribeAutoMLJob; None for a job of the second version."""
+    """Return a DescribeAutoMLJobV2 response as one of DescribeAutoMLJob; None if CreateAutoMLJobV2 created the job."""
     if FIRST not in described:
         return None
     resolved = described.get("ResolvedAttributes")

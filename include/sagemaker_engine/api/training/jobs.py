@@ -57,7 +57,9 @@ class TrainingJobs:
 
         Raises:
             ValidationError: The request contradicts itself, or names a resource that does not exist.
+            ResourceNotFoundError: The training plan does not exist.
             ResourceInUseError: A job with this name exists.
+            ServiceError: ResourceLimitExceeded, if a quota is exceeded.
         """
         check_training_request(call.request)
         name = call.request["TrainingJobName"]

@@ -121,6 +121,7 @@ class TuningJobs:
         """Stop a tuning job: no more trials are launched, and the running ones are stopped.
 
         Raises:
+            ResourceNotFoundError: The tuning job does not exist.
             ValidationError: The tuning job has ended or is already stopping.
         """
         at, noun = self.context.clock(), "hyperparameter tuning job"
@@ -132,6 +133,7 @@ class TuningJobs:
         """Delete a tuning job that has ended. Its training jobs are kept, as documented.
 
         Raises:
+            ResourceNotFoundError: The tuning job does not exist.
             ValidationError: The tuning job has not ended.
         """
         row = self._row(call)
