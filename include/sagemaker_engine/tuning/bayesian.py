@@ -33,10 +33,11 @@ CHANGED_SHARE = 0.5
 MAX_SEEN, MAX_FITTED = 150, 64
 """Largest number of trials that are used, and that the kernel is fitted to. The time grows with the cube of both."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
-"""Smallest distance from a running trial in at least one dimension, as a share of its range, and the penalty for
-candidates below it. If all candidates are nearer, one of them is used."""
+"""Distance that a candidate must have from each running trial in at least one dimension (as a share of the range), and
+the penalty for nearer candidates. If all candidates are nearer, one of them is used.
+"""
 WORST = 20.0
-"""Largest loss above the median, in distances of the lower quartile from the median. Larger losses are clipped."""
+"""Largest loss above the median, in units of the lower quartile's distance from the median; larger ones are clipped."""
 BELOW_ONE = 1 - 1e-12
 
 

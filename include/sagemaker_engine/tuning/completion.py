@@ -38,7 +38,7 @@ class Criteria:
     on_convergence: bool = False
 
     def are_met(self, progress: SearchProgress, *, maximize: bool) -> bool:
-        """Return whether the search may end."""
+        """Return whether one of the conditions is met, so that the search ends."""
         reached = (
             self.target is not None
             and progress.best is not None
