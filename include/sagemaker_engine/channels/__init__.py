@@ -1,6 +1,6 @@
 """Inputs and checkpoints of a job: channels of all input modes, and the upload of checkpoints.
 
-- `listing` selects the objects that an instance receives, in S3's order.
+- `listing` selects the objects that an instance receives, and their order.
 - `placement` puts them into its folder as links or copies.
 - `pipe` streams them through FIFOs.
 - `checkpoints` restores a folder from S3 and uploads its changes.

@@ -115,7 +115,10 @@ class S3Agent(ObjectStore):
         return super().delete(bucket, key)
 
     def get(self, bucket: str, key: str, *, offset: int) -> tuple[ObjectInfo, BinaryIO, int]:
-        """Send one request for the bytes from `offset`; return the object, a file, and the number of bytes received."""
+        """Send one request for the bytes from `offset`; return the object, its file, and the number of bytes received.
+
+        The file is positioned at `offset`.
+        """
         halves = self._request("GetObject", bucket, key)
         info, file = super().open_object(bucket, key)
         file.seek(offset)
