@@ -64,7 +64,8 @@ class ImageFile:
       has the package `unless`.
     - `tags`: first parts of the tags that it emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
     - `training_module`: AWS's framework entry point.
-    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible below its own.
+    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible, too. The image's own
+      packages have priority.
     - `launchers`: launcher flags of AWS's toolkit that it supports.
     - `programs`: programs that this machine must have to build it.
     - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
@@ -214,7 +215,7 @@ def _content(path: Path) -> str:
 
 
 def _is_pinned(requirement: str) -> bool:
-    """Return whether a line without comment is empty, a pip option, or a package with a version."""
+    """Return whether a line, without its comment, is empty, a pip option, or a package with a version."""
     return not requirement or requirement.startswith("-") or "==" in requirement
 
 

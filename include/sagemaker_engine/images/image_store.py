@@ -38,8 +38,8 @@ def default_folder() -> Path:
 def environment_prefix() -> Path:
     """Return the folder of the virtual environment that this interpreter belongs to.
 
-    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved,
-    because the environment's programs contain its real path, at which instances must see a copy of it.
+    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved:
+    the environment's programs contain its real path, so instances must see the environment there.
     """
     folder = Path(sys.executable).parent.parent
     return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)

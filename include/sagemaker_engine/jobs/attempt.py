@@ -317,7 +317,7 @@ class JobAttempt:
         return streamed, copied
 
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the mount of the emulated accelerators if the job requests them; if not, log their absence."""
+        """Return the mount of emulated accelerators if the job requests it. Otherwise log the absence of the type's."""
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
@@ -328,7 +328,7 @@ class JobAttempt:
         return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the overlay of SageMaker's own libraries if the image has them and the job uses them."""
+        """Return the overlay with replacements of SageMaker's libraries if the image has them and the job uses them."""
         wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
         place = packages_folder((self.runtime.prefix, *self.runtime.layers))
         if not wanted or place is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_BYTES_OF_CHAR = 4
 EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
-"""The toolkit's text for exit code 137. It has no text for a direct child that was killed."""
+"""The toolkit's text for exit code 137. The toolkit writes no text if its own child was killed."""
 ENGINE_ABSENCE_S = 120.0
 """Seconds for which a job continues without an engine before its runner stops it."""
 ABANDONED = (

@@ -40,7 +40,7 @@ class ImageRuntime:
     - `train_command`: default command of a training job.
     - `source_folder`: entry of the import path, for an image whose programs belong to the engine.
     - `image`: engine image that must be built first; None for Trainyard's own environment.
-    - `layers`: environments whose packages are visible below `prefix`'s own packages.
+    - `layers`: environments whose packages are visible, too, with lower priority than those of `prefix`.
     - `family`: the image's repository.
     """
 

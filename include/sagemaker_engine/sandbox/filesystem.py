@@ -142,7 +142,7 @@ def _show_system(root: str) -> None:
 
 
 def _show_etc(root: str) -> None:
-    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file to mount another on."""
+    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file and cannot be mounted over."""
     theirs = Path(ENVIRONMENT)
     if theirs.is_file() and not theirs.is_symlink():
         _bind_at("/etc", root + "/etc")
