@@ -113,7 +113,7 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds images. argparse does not check a value from the environment.
+    """Return whether the engine builds missing images. argparse does not check a default from the environment.
 
     Raises:
         ValueError: The value is not one of `BuildImages`.

@@ -1,6 +1,6 @@
 """Coverage of AWS's operations: executed, stored, or rejected by name.
 
-This table is the only source: the application builds its handlers and rejections from it, and
+This table is the only source: the application compares its handlers with it and builds its rejections from it, and
 `docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
 """
 

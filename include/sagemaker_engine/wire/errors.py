@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """An error response: a code, a message in the service's wording and an HTTP status."""
+    """An error response: a code, a message and an HTTP status."""
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")

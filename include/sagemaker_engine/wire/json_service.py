@@ -50,8 +50,8 @@ Handler = Callable[[Call], dict[str, Any]]
 class JsonService:
     """Calls the operation's handler; operations without one go to the application `behind`.
 
-    `rejected` maps each unsupported operation to the reason. If `behind` is None, every operation must have
-    a handler or be rejected.
+    `rejected` maps each unsupported operation to the reason. If `behind` is None, an operation without a handler is
+    rejected, too.
     """
 
     model: ServiceModel

@@ -1,4 +1,4 @@
-"""Request validation of the service's front end, which runs before any other check, in its wording."""
+"""Request validation in the wording of the service's front end; it runs before any other check."""
 
 from __future__ import annotations
 
