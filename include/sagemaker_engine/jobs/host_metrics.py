@@ -183,7 +183,7 @@ class HostMetrics:
         time_scale: float = 1.0,
         gpus: Callable[[], Mapping[str, float]] = read_gpus,
     ) -> None:
-        """Prepare; `folders` are the instances' folders on this machine by name, `to` is the file to append to."""
+        """`folders` are the instances' folders on this machine, by name; `to` is the file to append to."""
         self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
         self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
         self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))

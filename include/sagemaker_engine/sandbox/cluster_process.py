@@ -126,7 +126,7 @@ class Box:
     """One instance in the cluster process: a child that is set up step by step."""
 
     def __init__(self, instance: Instance, plan: ClusterPlan, control: Control) -> None:
-        """Prepare; no process is started."""
+        """Create the pipes to the future child; `spawn` starts it."""
         self.instance = instance
         self.plan = plan
         self.control = control

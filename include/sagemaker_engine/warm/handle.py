@@ -55,7 +55,7 @@ class WarmParent:
     """The warm parent of one engine. It outlives a killed engine for some seconds, so that the next can adopt it."""
 
     def __init__(self, root: Path) -> None:
-        """Prepare; `root` is the engine's state folder. No process runs before `start`."""
+        """`root` is the engine's state folder. No process runs before `start`."""
         self._folder = root / "warm"
         self._child: subprocess.Popen[bytes] | None = None
         self._process: ParentProcess | None = None

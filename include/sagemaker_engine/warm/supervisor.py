@@ -50,7 +50,7 @@ class WarmSupervisor:
     """Supervisor for one caller. It ends with the program, and kills the program if the caller ends."""
 
     def __init__(self, link: socket.socket, warmth: Warmth) -> None:
-        """Prepare; `link` is the connection to the caller."""
+        """`link` is the connection to the caller."""
         self._link = link
         self._warmth = warmth
         self._host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
