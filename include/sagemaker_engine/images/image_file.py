@@ -263,7 +263,7 @@ def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
 
 
 def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
-    """Return whether a pattern maps an image of a repository, given as an image URI without tag."""
+    """Return whether a pattern maps some image of the repository, which is an image URI without tag."""
     return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
 
 

@@ -44,7 +44,7 @@ class ContainerRegistry:
         return {"BatchGetImage": self.batch_get_image}
 
     def batch_get_image(self, call: Call) -> dict[str, Any]:
-        """Return the images of a repository, and a failure for each image that it lacks.
+        """Return the images of a repository, and a failure for each image that cannot be returned.
 
         Raises:
             ServiceError: RepositoryNotFoundException: the registry lacks the repository.

@@ -56,8 +56,8 @@ def progress_of(
 ) -> SearchProgress:
     """Return the progress of a search.
 
-    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, or
-    for twice the number of tuned hyperparameters or of parallel trials if that is more.
+    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, for
+    twice the number of tuned hyperparameters, or for twice the number of parallel trials, whichever is most.
     """
     best: float | None = None
     reference: float | None = None

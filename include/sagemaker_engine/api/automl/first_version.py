@@ -66,7 +66,7 @@ def _agreed(channels: list[dict[str, Any]]) -> dict[str, str]:
     """Return the members that must be the same in all channels.
 
     Raises:
-        ValidationError: They contradict each other.
+        ValidationError: Two channels have different values.
     """
     for name in _OF_ALL_CHANNELS:
         values = {each[name] for each in channels if name in each}
