@@ -160,7 +160,7 @@ class PipeFeeder(threading.Thread):
         return name
 
     def _open_for_reader(self, name: str) -> int | None:
-        """Wait for a reader of the FIFO and open it; never open another file with its name."""
+        """Open the FIFO once a process reads it, but no other file of that name; None if the thread was stopped."""
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:

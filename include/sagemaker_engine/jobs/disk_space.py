@@ -53,7 +53,8 @@ class DiskSpace:
     ) -> None:
         """Prepare the thread.
 
-        `folders`, and `volumes` with their sizes in bytes, are by instance name. The folders `streamed` do not count.
+        `folders` has each instance's folder and `volumes` its volume's size in bytes, both by instance name. The
+        content of the folders `streamed` does not count.
         """
         self._folders = {name: at for name, at in folders.items() if volumes.get(name) is not None}
         self._volumes, self._streamed = volumes, streamed

@@ -148,7 +148,7 @@ class Standstill:
 
 @dataclass(slots=True, kw_only=True)
 class DutyCycle:
-    """Limitation of the processes of some hosts to the share `factor` of the time until `until` (time.monotonic())."""
+    """Limitation of the processes of some hosts to the share `factor` of the time, until `until` (time.monotonic())."""
 
     hosts: Sequence[str]
     until: float

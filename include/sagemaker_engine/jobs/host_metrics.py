@@ -170,7 +170,7 @@ class HostMetrics:
     """Samples the instances of a cluster in its own thread, from `start` to `finish`.
 
     A minute's value is the mean of its samples; for the disk's usage it is the value at the end of the minute. The last
-    value covers the rest of a minute. Errors here are logged and never end a job.
+    value covers the rest of a minute. Errors of this class are logged and never end a job.
     """
 
     def __init__(

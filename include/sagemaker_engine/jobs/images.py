@@ -56,7 +56,7 @@ class ImageRuntime:
 
     @property
     def metric_definitions(self) -> list[dict[str, str]]:
-        """Return the MetricDefinitions that AWS predefines for its own algorithm; empty for other images."""
+        """Return the MetricDefinitions that AWS predefines for its XGBoost image; empty for other images."""
         is_xgboost = self.image is not None and self.image.name == "xgboost"
         return xgboost_metrics.definitions() if is_xgboost else []
 
@@ -215,7 +215,7 @@ def has_repository(uri: str, *, image_files: Path = IMAGES_FOLDER) -> bool:
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
-    """Return the reason to reject an image outside AWS's registries; None if an image file names its repository."""
+    """Return the reason to reject an image outside AWS's registries; None if an engine image names its repository."""
     if name.account is None:
         return (
             "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "

@@ -119,7 +119,7 @@ def _launch(settings: EngineSettings, kind: ResourceKind, name: str) -> None:
 
 
 def _releases(store: JobStore, row: JobRow) -> bool:
-    """Release a job that may retry from its dead runner; return whether it was released."""
+    """Release a job from its dead runner if its RetryStrategy allows a retry; return whether it was released."""
     if row.kind is not ResourceKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
         return False
     if not may_retry(row.request, row.state["SecondaryStatusTransitions"]):

@@ -209,7 +209,8 @@ class TrainingRun:
         """End the job after its last attempt; return False if another attempt must follow.
 
         Raises:
-            JobError: The service lost a host, or could not provide a resource that the instances need.
+            JobError: The service lost a host, could not provide a resource that the instances need, or the training
+                plan has no further window.
         """
         log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:

@@ -137,7 +137,7 @@ def first_path(invocation: Invocation) -> str:
 
 
 def search_path(*, first: str, extra: str, base: Sequence[str]) -> list[str]:
-    """Return sys.path as the interpreter builds it: `first`, PYTHONPATH (`extra`), then `base`, without duplicates."""
+    """Return sys.path as the interpreter builds it: `first`, then PYTHONPATH (`extra`) and `base`, each path once."""
     paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []  # noqa: PTH100  (keeps links)
     return [first, *dict.fromkeys([*paths, *base])]
 

@@ -192,7 +192,7 @@ class WarmSupervisor:
 
 
 def enter_namespaces(pid: int) -> None:
-    """Join the namespaces of a process. Its PID namespace applies to the next child.
+    """Join the namespaces of a process. Its PID namespace applies only to children that are forked afterwards.
 
     Raises OSError if the machine does not allow it.
     """
