@@ -6,7 +6,7 @@ AWS's own container code.
 
 Promises:
 
-- Every response has the service's shape, every error the service's code and wording.
+- Every response has the service's shape. An error has the service's code, and its wording if that is known.
 - All state under the root survives `kill -9` at any moment.
 """
 

@@ -113,7 +113,7 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds images. argparse does not check a value from the environment.
+    """Return whether the engine builds missing images. argparse does not check a default from the environment.
 
     Raises:
         ValueError: The value is not one of `BuildImages`.
@@ -127,7 +127,7 @@ def _builds_images(word: str) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sagemaker-engine",
-        description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
+        description="A SageMaker endpoint that executes jobs, with S3, CloudWatch Logs and moto behind one port.",
         epilog=HOW_IT_ENDS,
     )
     parser.add_argument("--port", type=int, default=4566, help="TCP port; 0 for a free one (4566)")
@@ -137,8 +137,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="host name that requests may use, including names below it; repeatable (loopback names and the address "
-        "of --host)",
+        help="further host name that requests may use, including names below it; repeatable (localhost, "
+        "loopback addresses, amazonaws.com and the address of --host are always accepted)",
     )
     parser.add_argument("--root", required=True, help="folder of all state; created if missing")
     parser.add_argument("--region", default="us-east-1", help="region of requests that name none")
@@ -159,8 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "--warm",
         choices=list(WarmWhen),
         default=WarmWhen.START,
-        help="when torch is preloaded for jobs: at the start of the engine, at its first job, never "
-        "(start)",
+        help="when torch is preloaded for jobs: start (with the engine), use (with the first job) or never (start)",
     )
     parser.add_argument(
         "--build-images",

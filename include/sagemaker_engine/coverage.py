@@ -1,6 +1,6 @@
 """Coverage of AWS's operations: executed, stored, or rejected by name.
 
-This table is the only source: the application builds its handlers and rejections from it, and
+This table is the only source: the application compares its handlers with it and builds its rejections from it, and
 `docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
 """
 
@@ -141,7 +141,7 @@ REJECTED = (
     (
         "Pipelines",
         r"Pipeline",
-        "the engine runs no SageMaker pipelines; its jobs are started by a DAG",
+        "the engine runs no SageMaker pipelines; use an Airflow DAG",
     ),
     (
         "Experiments and lineage",
@@ -268,7 +268,7 @@ def _lines() -> Iterator[str]:
     yield from ("", "## Members of a request", "Rejected at Create:", "")
     yield from ("| Member | Why |", "|---|---|")
     yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
-    yield from ("", "Accepted and described again, without an effect here:", "")
+    yield from ("", "Accepted and returned by Describe, but without an effect here:", "")
     yield from ("| Member | Here |", "|---|---|")
     yield from (f"| {member} | {why} |" for member, why in SILENT_MEMBERS.items())
     yield from ("", "## SageMaker's other services", "All of their operations are rejected.", "")

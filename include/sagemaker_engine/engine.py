@@ -65,8 +65,7 @@ class Engine:
     ) -> None:
         """Open the state. No port is open yet, and no job is changed.
 
-        `allowed_hosts` are host names by which requests may address the engine, in addition to loopback
-        names and the bound address.
+        `allowed_hosts` are further host names by which requests may address the engine, see `HostNames`.
         """
         self.settings = settings
         self.store = JobStore(settings.database_path)

@@ -92,7 +92,7 @@ _ACCESS_KEY = re.compile(r"Credential=([^/,&\s]+?)(?:/|%2F)")
 
 
 Uploads = dict[str, dict[str, tuple[str, ...]]]
-"""ARN of an object of a multipart upload -> condition keys of the request that created the upload."""
+"""ARN of the object that a multipart upload creates -> condition keys of the request that began the upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,8 @@ class _Policies:
     @classmethod
     def from_document(cls, document: object) -> _Policies:
         if not isinstance(document, dict) or document.keys() - {"identities", "guard_rails"}:
-            got = sorted(document) if isinstance(document, dict) else document
-            raise PolicyError(f"access: got {got!r}; write {_SHAPE}")
+            got = f"the keys {sorted(document)}" if isinstance(document, dict) else repr(document)
+            raise PolicyError(f"access: got {got}; write {_SHAPE}")
         rails = _policies(document.get("guard_rails", []), where="guard_rails")
         by_access_key, arns = {}, {}
         for identity, given in dict(document.get("identities", {})).items():

@@ -132,7 +132,7 @@ def refusal(
 
     Args:
         ask: The action with its resource and context.
-        allowing: The identity's own policies; None if it needs none.
+        allowing: The identity's own policies; None allows every action that no guard rail denies.
         denying: Guard rails of the account (service control policies). Only their Deny statements are evaluated.
     """
     for policies, kind in (
@@ -251,4 +251,4 @@ _OPERATORS: dict[str, tuple[bool, Callable[[str, str], bool]]] = {
     "NumericLessThanEquals": (False, _is_at_most),
     "NumericGreaterThanEquals": (False, _is_at_least),
 }
-"""Operator -> (whether it is negated, whether a value matches one of the condition's values)."""
+"""Operator -> (whether it is negated, function that compares a value of the request with one of the condition)."""

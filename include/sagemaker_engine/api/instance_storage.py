@@ -1,4 +1,4 @@
-"""Instance types with local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above the disks' size.
+"""Rules for instance types with local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above the disks' size.
 
 Sources: TotalSizeInGB of EC2's DescribeInstanceTypes, November 2026, for the types of botocore's TrainingInstanceType
 and ProcessingInstanceType; botocore's documentation of ProcessingClusterConfig and HyperParameterTuningResourceConfig.
@@ -104,7 +104,7 @@ def local_storage_gb(instance_type: str) -> int | None:
 
 
 def storage_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the errors in VolumeKmsKeyId and VolumeSizeInGB of a ResourceConfig or ClusterConfig with local storage."""
+    """Yield the errors in VolumeKmsKeyId and VolumeSizeInGB of resources (a ResourceConfig, ...) with local storage."""
     places = [resources]
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []

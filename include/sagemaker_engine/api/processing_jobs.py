@@ -46,6 +46,7 @@ class ProcessingJobs:
         Raises:
             ValidationError: The request contradicts itself, or names a resource that does not exist.
             ResourceInUseError: A job with this name exists.
+            ServiceError: ResourceLimitExceeded, if a quota is exceeded.
         """
         for problem in (*rejected_members(call.request), *_contradictions(call.request)):
             raise ValidationError(problem)
@@ -102,6 +103,7 @@ class ProcessingJobs:
         """Delete a finished job. Its logs remain, as they do in CloudWatch.
 
         Raises:
+            ValidationError: The job does not exist.
             ResourceInUseError: The job has not ended.
         """
         job = self._job(call, "Could not find requested job with name: {name}")

@@ -1,4 +1,4 @@
-"""Code that tuning jobs and AutoML jobs share in the API: Stop, List, and the access of a search to the engine."""
+"""Code that tuning jobs and AutoML jobs share in the API: Stop, List, and the engine's functions for their searches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_ports(
 ) -> SearchPorts[Row, Job]:
     """Return the functions and tables through which searches of one kind use the engine.
 
-    A search creates and stops its jobs by the API's own handlers.
+    A search creates its jobs by the API's own Create handlers.
     """
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,

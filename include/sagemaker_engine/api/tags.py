@@ -57,6 +57,7 @@ class Tags:
 
         Raises:
             ValidationError: A key starts with `aws:`, or the resource would have more than 50 tags.
+            ResourceNotFoundError: The resource does not exist.
         """
         arn = self._resource(call)
         added = {tag["Key"]: tag["Value"] for tag in call.request["Tags"]}

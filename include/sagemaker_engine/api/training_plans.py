@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 KIND, CAPACITY_KIND = "training-plan", "reserved-capacity"
 _OFFER_LASTS_S = 24 * HOUR_S
 _EXTENSION_LEAD_S = HOUR_S
-"""An extension can be bought up to one hour before the end of the plan, and at most 56 days before it."""
+"""An extension can be bought from 56 days until one hour before the end of the plan."""
 _EXTENSION_EARLIEST_S = 56 * 24 * HOUR_S
 _PAID = "Completed"
 
@@ -76,7 +76,7 @@ class TrainingPlans:
         """Return the offers for a request, or the extensions on offer for a plan.
 
         Raises:
-            ValidationError: The request names neither a type nor a plan, or its times contradict each other.
+            ValidationError: The request has neither a plan nor exactly one type, or its times contradict each other.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request
@@ -151,7 +151,7 @@ class TrainingPlans:
         """Buy an extension, which moves the end of the plan's last window.
 
         Raises:
-            ResourceNotFoundError: The offer does not exist, or the plan has changed since the offer.
+            ResourceNotFoundError: The offer does not exist, can no longer be bought, or the plan has changed since.
         """
         offer_id = call.request["TrainingPlanExtensionOfferingId"]
         now = self._clock.now()
@@ -214,7 +214,7 @@ class TrainingPlans:
     def list_ultra_servers(self, call: Call) -> dict[str, Any]:
         """Return one page of the UltraServers of a reserved capacity; empty if it consists of single instances.
 
-        Instances in use are counted on the first servers.
+        The engine attributes the instances in use to the first servers.
         """
         plan, window = self._capacity(call)
         is_active = window.status(self._clock.now()) == "Active"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""Number of points spread over an algorithm's search space before Bayesian optimization proposes points."""
+"""Number of an algorithm's candidates that must succeed before Bayesian optimization proposes its points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ def space_of(algorithm: str, problem: Problem) -> Space:
 
 
 def default_point(algorithm: str, problem: Problem) -> Point:
-    """Return an algorithm's first point: the library's defaults, or values near them."""
+    """Return the hyperparameters of an algorithm's first candidate: the library's defaults, or values near them."""
     space = space_of(algorithm, problem)
     values = {**_DEFAULTS[algorithm], "class_weight": "none"}
     return {name: value for name, value in values.items() if name in space.names}
 
 
 def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
-    """Return algorithm and point of the candidate after `history`.
+    """Return the algorithm and the point (the hyperparameters) of the candidate after `history`.
 
     The first candidates are each algorithm with its default point. After them, candidates alternate between the next
     algorithm in turn and the best algorithm so far, with points by Bayesian optimization.

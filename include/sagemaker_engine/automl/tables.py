@@ -37,8 +37,9 @@ class StepKind(StrEnum):
 class AutoMLStep:
     """Stored record of one step, created when the step is decided on.
 
-    `recipe` has the inputs of the step besides the AutoML job's request: algorithm and point of a candidate, the job
-    names of an ensemble's members, or the job name of the candidate to explain. `result` is None until the step ends.
+    `recipe` has the inputs of the step besides the AutoML job's request: algorithm and hyperparameters of a candidate,
+    the job names of an ensemble's members, or the job name of the candidate to explain. `result` is None until the step
+    ends.
     """
 
     number: int

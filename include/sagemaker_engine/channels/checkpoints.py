@@ -1,7 +1,7 @@
 """Mirrors of instance folders in S3: restored at the start, uploaded while the job runs.
 
-As on SageMaker, each instance downloads the content of the prefix at the start. From then on new and changed files are
-uploaded continuously, and deletions are applied in S3. All instances share one prefix.
+As on SageMaker, each instance downloads the content of an S3 prefix at the start. From then on new and changed files
+are uploaded continuously, and deletions are applied in S3. All instances share one prefix.
 
 There is no coordination with the writer: S3 may receive part of a file that is being written, or delete an old
 checkpoint before it has the new one. Each upload is atomic, as PutObject is: if it is interrupted, the previous object
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REST_S = 0.5
-"""Least seconds between two uploads of a changing file."""
+"""Minimum seconds between two uploads of a changing file."""
 CHUNK_BYTES = 1 << 17
 """Bytes of a file that are read at a time."""
 LOOK_S = 0.1
@@ -52,7 +52,7 @@ MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected. `code` is of the first transient error, otherwise of the first error."""
+    """Changes of a folder that S3 rejected; `code` is that of the first transient error, or of the first error."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
@@ -268,7 +268,7 @@ class MirroredFolder:
 
 
 class _Sent(io.RawIOBase):
-    """Stream that uploads a file at its host's bandwidth, up to the size that the file had when it was opened."""
+    """Stream of a file's bytes at its host's bandwidth, up to the size of the file when the stream was created."""
 
     def __init__(self, file: BinaryIO, line: Line, check: Callable[[], None]) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class Mirrors:
             each.start()
 
     def abandon(self, names: Collection[str]) -> None:
-        """Stop all uploads of these hosts at once: the hosts are lost."""
+        """Stop all uploads of these hosts at once, because the hosts are lost."""
         for name, each in self._hosts.items():
             if name in names:
                 each.abandon()
@@ -338,7 +338,7 @@ class Mirrors:
 
         Args:
             gone_at: time.monotonic() of the loss of each lost host; files that are not uploaded by then are lost. For
-                all other hosts the function waits until everything is uploaded.
+                all other hosts the function waits until everything is uploaded or the time for retries is over.
 
         Raises:
             NotInS3Error: S3 rejected some changes until the time for retries was over.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MAX_LINKS = 40
-"""Number of links in one path above which it counts as a loop, as in the kernel."""
+"""Number of links above which a path counts as a loop, as in the kernel."""
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class OddFileError(Exception):
-    """An entry that is not a regular file or folder of the instance; the message is the reason: `is a socket`."""
+    """An entry that is not a regular file or folder of the instance; the message is the reason (`is a socket`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class ContainerFiles:
         return cls(folders={str(folder): folder})
 
     def scan(self, path: str) -> Scan:
-        """Return all files under a folder of the instance, including those behind links to its own folders.
+        """Return the content of a folder of the instance, including files behind links to the instance's own folders.
 
         Entries that vanish during the scan are omitted. The result is empty if the folder does not exist.
         """
@@ -195,7 +195,7 @@ class _Walk:
         self._folders = folders
         self.names: list[str] = []
         self.descriptors: list[int] = []
-        """As many as `names`; -1 for a path above the folders."""
+        """One per entry of `names`; -1 for a component above the folders."""
 
     def follow(self, path: str) -> None:
         """Resolve a path from the current position.

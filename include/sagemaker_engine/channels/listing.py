@@ -146,7 +146,8 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
-                f"manifest {location.uri} holds {entry!r}; every entry after the first must be the rest of a key"
+                f"manifest {location.uri} holds {entry!r}; every entry after the first must be the rest of a key, as a "
+                "string"
             )
         key = prefix.key + entry
         try:
@@ -211,8 +212,8 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not file.path:
             raise InputDataError(
-                f"s3://{file.bucket}/{file.key} would be outside its channel's folder, at {file.path!r}; rename the "
-                "object"
+                f"s3://{file.bucket}/{file.key} would become {file.path!r}, outside the folder that receives it; "
+                "rename the object"
             )
         if "\0" in file.path or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
             raise InputDataError(
@@ -221,14 +222,14 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
             )
         if str(path) in paths:
             raise InputDataError(
-                f"two objects of the channel need the path {file.path!r}; rename one of them"
+                f"two objects need the same path, {file.path!r}; rename one of them"
             )
         paths.add(str(path))
         parents |= {str(parent): file.key for parent in path.parents}
     for path_text in sorted(paths & parents.keys()):
         raise InputDataError(
             f"{path_text!r} is both an object and the folder of {parents[path_text]!r}; "
-            "a channel's folder cannot hold both. Rename one of them"
+            "one folder cannot hold both. Rename one of them"
         )
 
 

@@ -53,7 +53,7 @@ class PipeRecord:
 def channel_records(
     channel: Mapping[str, Any], objects: ObjectStore, *, host: Host, hosts: Sequence[Host]
 ) -> list[list[PipeRecord]] | None:
-    """Return the records that the instance streams, in units that a shuffle keeps together.
+    """Return the records that the instance receives, in units that a shuffle keeps together.
 
     A unit is one object, or the attributes of one line of an augmented manifest. The result is None if the channel is
     not for the instance's group.
@@ -160,7 +160,7 @@ class PipeFeeder(threading.Thread):
         return name
 
     def _open_for_reader(self, name: str) -> int | None:
-        """Wait for a reader of the FIFO and open it; never open another file with its name."""
+        """Open the FIFO once a process reads it, but no other file of that name; None if the thread was stopped."""
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIMIT_S = 300.0
-"""Seconds for which the request of one object is retried.
+"""Seconds for which one request is retried.
 
 AWS documents no limit. This limit is longer than the S3 outages for which AWS advises clients to retry (minutes), and
 far below a job's time limit.
@@ -29,7 +29,7 @@ _RETRIED_CODES = frozenset({"RequestTimeout", "IncompleteBody"})
 
 
 def is_transient(error: S3Error) -> bool:
-    """Return whether a retry may succeed: a service error, a lost connection or a truncated response."""
+    """Return True if a retry may succeed: after a service error, a timeout or a truncated response."""
     return error.status >= 500 or error.code in _RETRIED_CODES
 
 

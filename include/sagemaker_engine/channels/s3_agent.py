@@ -37,7 +37,7 @@ _BUFFER_BYTES = 1 << 20
 class S3Agent(ObjectStore):
     """The object store, accessed by requests that may fail.
 
-    Reads are retried with `retrier`; a truncated object is continued, so that callers always receive the whole object.
+    Reads are retried with `retrier`; a truncated response is continued, so that callers receive the whole object.
     Writes are not retried: the caller decides whether waiting is the best reaction.
     """
 
@@ -115,7 +115,10 @@ class S3Agent(ObjectStore):
         return super().delete(bucket, key)
 
     def get(self, bucket: str, key: str, *, offset: int) -> tuple[ObjectInfo, BinaryIO, int]:
-        """Send one request for the bytes from `offset`; return the object, a file, and the number of bytes received."""
+        """Send one request for the bytes from `offset`; return the object, its file, and the number of bytes received.
+
+        The file is positioned at `offset`.
+        """
         halves = self._request("GetObject", bucket, key)
         info, file = super().open_object(bucket, key)
         file.seek(offset)

@@ -44,13 +44,13 @@ class FaultKind(StrEnum):
     SLOW_DOWNLINK = "slow_downlink"
     """Downloads of channels and checkpoints are limited to `megabytes_per_s` per host."""
     THROTTLE = "throttle"
-    """An operation (of SageMaker, if `operation` is None) fails with ThrottlingException or with `code`."""
+    """An operation (of SageMaker, if `operation` is None) fails with a throttling error or with `code`."""
     RESOURCE_LIMIT = "resource_limit"
     """CreateTrainingJob and CreateProcessingJob, or `operation`, fail with ResourceLimitExceeded."""
 
     @property
     def is_of_compute(self) -> bool:
-        """Return whether the fault affects a job's instances rather than a request to a service."""
+        """Return whether the fault hits a job's instances or the request for them, not transfers or API calls."""
         return self in COMPUTE_KINDS
 
 
@@ -64,7 +64,9 @@ LINE_KINDS = frozenset({FaultKind.SLOW_UPLINK, FaultKind.SLOW_DOWNLINK})
 WINDOWED_KINDS = LINE_KINDS | {
     *(FaultKind.S3_ERROR, FaultKind.S3_TRUNCATE, FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT),
 }
-"""Kinds that affect requests during a window: `duration_s` long, from `at.seconds` after the fault was stored."""
+"""Kinds that affect requests or transfers in a window, which begins `at.seconds` after the fault was stored and lasts
+`duration_s`, or until the fault is removed.
+"""
 
 
 LOSS_KINDS = frozenset({FaultKind.INTERRUPT, FaultKind.HOST_FAILURE})

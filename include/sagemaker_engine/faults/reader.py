@@ -104,7 +104,7 @@ def _schedule(document: Mapping[str, Any]) -> Schedule:
     missing = sorted({"seed", "interruptions_per_hour"} - set(document))
     if missing:
         raise FaultError(
-            f"schedule: {' and '.join(missing)} is missing; a schedule needs seed and interruptions_per_hour"
+            f"schedule: got no {' and no '.join(missing)}; a schedule needs seed and interruptions_per_hour"
         )
     return Schedule(
         **{

@@ -1,4 +1,4 @@
-"""Stored faults of S3 requests, both over HTTP and by the agent that moves a job's data."""
+"""Stored faults of S3 requests, from HTTP clients and from the agent that moves a job's data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class S3Faults:
 
 
 def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:
-    """Return whether the fault applies to such a request. s3_truncate applies to GetObject only."""
+    """Return whether the fault applies to this operation on this key. s3_truncate applies to GetObject only."""
     if fault.what is FaultKind.S3_TRUNCATE and operation != _READS:
         return False
     return (

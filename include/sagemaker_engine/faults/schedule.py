@@ -42,7 +42,7 @@ class Schedule:
             )
 
     def interruption(self, job: str, attempt: int) -> Fault | None:
-        """Return the interruption of one attempt of a spot job, or None if the attempt is not interrupted.
+        """Return the interruption of one attempt of a spot job, or None after the first `max_interruptions` attempts.
 
         It occurs `seconds_until_interruption` after the attempt's training began. An attempt that ends earlier
         is not interrupted.

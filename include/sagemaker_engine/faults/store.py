@@ -68,7 +68,7 @@ class FaultStore:
     def replace(self, faults: Sequence[Fault], schedule: Schedule | None = None) -> None:
         """Replace all faults and the schedule.
 
-        A fault that is stored unchanged already is kept, together with the times at which it occurred.
+        A fault that is already stored with the same content is kept, with the times at which it occurred.
         """
         now = self._clock()
         with self._database.write() as db:
@@ -161,8 +161,8 @@ class FaultStore:
     def claim(self, fault: Fault, *, subject: str | None = None) -> bool:
         """Record that the fault occurs now and return True; return False if it must not occur again.
 
-        Atomic across processes. `subject` is the target, such as one attempt of one job: a fault hits each subject
-        once at most. Requests have the subject None and are not limited by it.
+        Atomic across processes. `subject` is the target, such as one attempt of one job: a fault hits each subject at
+        most once. Requests have the subject None and are not limited by it.
         """
         with self._database.write() as db:
             if fault.count is not None:

@@ -1,7 +1,7 @@
 """Bodies of requests and responses of the engine's HTTP server.
 
-No body is held in memory as a whole. A request body is read in pieces as the application requests them.
-A response with the content of a file is a `FileBody`, which the server sends with ``sendfile``.
+Bodies are streamed. A request body is read in pieces as the application requests them. A response with the content of a
+file is a `FileBody`, which the server sends with ``sendfile``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_CHUNK_LINE = 1024
 
 
 class TruncatedBodyError(ConnectionError):
-    """The connection closed, or the framing was invalid, before a body was complete."""
+    """A body is incomplete: its connection closed, its framing is invalid, or its file is too short."""
 
 
 class RequestBody:
@@ -40,7 +40,7 @@ class RequestBody:
         return self._on_first_read is not None
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill `buffer` and return the number of bytes read, below its size only at the end of the body.
+        """Fill `buffer` and return the number of bytes read, which is below its size only at the end of the body.
 
         Raises `TruncatedBodyError` if the connection ends before the body.
         """

@@ -133,7 +133,8 @@ class Exchange:
     def run(self, app: WSGIApplication) -> bool:
         """Call `app` and send its response. Return whether the connection can be reused.
 
-        An exception of the application is answered with status 500; connection errors are raised.
+        An exception of the application is answered with status 500, unless the response has begun. Connection errors
+        are raised.
         """
         answer: Iterable[bytes] = ()
         try:

@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """Routes by `X-Amz-Target`, then by the signature's scope; all other requests go to S3 or moto.
+    """Routes by `X-Amz-Target`, then by the service of the signature.
 
-    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. Requests with an
-    unknown target, and unsigned requests in the query or Smithy protocol, go to moto. Other unsigned requests go to S3.
+    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. Requests signed for S3
+    go to S3, those signed for a service that is not in `by_scope` to moto. Unsigned requests go to moto if they have an
+    unknown target or use the query or Smithy protocol, and otherwise to S3.
     """
 
     by_target: Mapping[str, WSGIApplication]
@@ -109,12 +110,12 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRoute:
-    """A route of the engine itself: PUT replaces a JSON document, GET returns it, DELETE restores the default.
+    """A route of the engine itself: PUT applies a JSON document, GET returns the state, DELETE restores the default.
 
     Attributes:
-        put: Replaces the document. Raises ValueError if it is invalid.
+        put: Applies the document. Raises ValueError if it is invalid.
         delete: Restores the default.
-        get: Returns the document, and what the engine has recorded with it.
+        get: Returns the current document, and the engine's records about it.
     """
 
     put: Callable[[Any], None]

@@ -17,8 +17,8 @@ _ALWAYS = ("localhost", "amazonaws.com")
 class HostNames:
     """The Host headers that an engine accepts.
 
-    Accepted are loopback names and addresses, the address `bound` (any address if it is 0.0.0.0 or ::), the names
-    `allowed`, and every name below one of these names: S3 clients prepend the bucket (`data.s3.engine`,
+    Accepted are localhost, amazonaws.com, loopback addresses, the address `bound` (any address if it is 0.0.0.0 or ::),
+    the names `allowed`, and every name below one of these names: S3 clients prepend the bucket (`data.s3.engine`,
     `data.localhost`).
     """
 
@@ -26,7 +26,7 @@ class HostNames:
     allowed: tuple[str, ...] = ()
 
     def allows(self, header: str) -> bool:
-        """Return whether this Host header is accepted. An empty header is, because browsers never send one."""
+        """Return whether this Host header is accepted. An empty header is accepted, because browsers never send one."""
         name = _host_of(header)
         if not name:
             return not header
@@ -41,7 +41,7 @@ class HostNames:
     def explain(self, header: str) -> str:
         """Return the error text for a rejected Host header, with the remedy."""
         return (
-            f"The engine rejects the Host {header!r}. It accepts localhost, loopback addresses, "
+            f"The engine rejects the Host {header!r}. It accepts localhost, amazonaws.com, loopback addresses, "
             f"{', '.join((self.bound, *self.allowed))} and names below them. It rejects other names because "
             "a web page could reach it by the page's own name. If you trust this name, start the engine with "
             f"--allowed-host {_host_of(header) or 'NAME'}."

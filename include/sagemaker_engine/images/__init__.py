@@ -1,11 +1,11 @@
 """Engine images: virtual environments that emulate container images whose packages Trainyard's environment lacks.
 
-An engine image has pinned packages. One file in `images/` describes it. It is built at its first use, into a folder
-that all engines of a user share.
+An engine image has pinned packages, and `images/<name>/requirements.txt` describes it. It is built at its first use,
+into a folder that all engines of a user share.
 
-- `image_file` reads the files (pure).
+- `image_file` reads the files.
 - `image_store` finds and builds images, each only once, even if several processes request it.
 - `python -m sagemaker_engine.images` (`make images`) builds images ahead of their use.
 
-Standard library only: runners start without site-packages.
+This package imports the standard library only, because runners start without site-packages.
 """

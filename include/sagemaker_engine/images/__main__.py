@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the images; return 0 on success, 1 if an image cannot be built here, 2 for an unknown name."""
+    """Build the images; return 0 on success, 1 if an image cannot be built, 2 for an unknown name or malformed file."""
     options = _parser().parse_args(arguments)
     store = ImageStore(folder=default_folder())
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DATA_FILE = Path(__file__).with_name("aws_images.json")
 PUBLIC_REGISTRY = "public.ecr.aws/deep-learning-containers"
 PUBLISHED_WITH = "pytorch"
-"""Repositories with the same registry as this one are deep learning containers, which are also in public ECR."""
+"""Repositories in the same registries as this repository are deep learning containers, which are also in public ECR."""
 
 _REFERENCE = re.compile(
     r"(?:(?P<registry>(?:[\w-]+(?:\.[\w-]+)+(?::\d+)?|[\w.-]+:\d+|localhost)(?:/deep-learning-containers)?)/)?"
@@ -114,7 +114,7 @@ class AwsRepositories:
         if name.digest is None and not tags.has_tag(name.tag or "latest"):
             return (
                 f"repository {name.repository!r} has no tag {name.tag or 'latest'!r} "
-                f"(known on {self.as_of}: {', '.join(_near(tags.tags, name.tag or ''))})"
+                f"(tags known on {self.as_of} include {', '.join(_near(tags.tags, name.tag or ''))})"
             )
         return None
 
@@ -122,7 +122,7 @@ class AwsRepositories:
         """Return the reason why one of AWS's registries lacks an image's repository; None if it exists."""
         repository = self.repositories.get(name.repository)
         if repository is None:
-            return f"AWS publishes no repository {name.repository!r} (known on {self.as_of})"
+            return f"AWS publishes no repository {name.repository!r} (as of {self.as_of})"
         if name.is_public_aws:
             deep_learning = self.repositories[PUBLISHED_WITH].accounts
             if not set(repository.accounts.values()) <= set(deep_learning.values()):

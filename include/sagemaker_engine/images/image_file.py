@@ -1,6 +1,7 @@
 """Files of the images folder: definitions of engine images, and the map of a team's own images to known ones.
 
-`images/<name>/requirements.txt` defines an engine image by its header and pinned packages. `own_images.toml` maps:
+`images/<name>/requirements.txt` defines an engine image by its header and pinned packages. `own_images.toml` maps own
+images:
 
 ```toml
 [images]
@@ -63,8 +64,9 @@ class ImageFile:
       has the package `unless`.
     - `tags`: first parts of the tags that it emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
     - `training_module`: AWS's framework entry point.
-    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible below its own.
-    - `launchers`: toolkit flags that it supports.
+    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible, too. The image's own
+      packages have priority.
+    - `launchers`: launcher flags of AWS's toolkit that it supports.
     - `programs`: programs that this machine must have to build it.
     - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
     - `build_files`: SHA-256 of each file in that folder that `build_environment` names.
@@ -115,7 +117,7 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
     """Return the engine images that the files of a folder describe, sorted by name.
 
     Raises:
-        ImageFileError: A file is malformed, or two images emulate the same repository.
+        ImageFileError: A file is malformed, or two images emulate the same tag of a repository.
     """
     for path in folder.glob("*.txt"):
         raise ImageFileError(
@@ -213,7 +215,7 @@ def _content(path: Path) -> str:
 
 
 def _is_pinned(requirement: str) -> bool:
-    """Return whether a line without comment is empty, a pip option, or a package with a version."""
+    """Return whether a line, without its comment, is empty, a pip option, or a package with a version."""
     return not requirement or requirement.startswith("-") or "==" in requirement
 
 
@@ -227,7 +229,7 @@ def _setting(line: str, where: str) -> tuple[str, str]:
 
 
 def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, str]:
-    """Return the file's patterns and their targets; empty if the file does not exist.
+    """Return the patterns of `own_images.toml` and their targets; empty if the file does not exist.
 
     Raises:
         ImageFileError: The file is malformed, or a target is not in `allowed`.
@@ -261,7 +263,7 @@ def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
 
 
 def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
-    """Return whether a pattern maps an image of a repository, given as an image URI without tag."""
+    """Return whether a pattern maps some image of the repository, which is an image URI without tag."""
     return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
 
 

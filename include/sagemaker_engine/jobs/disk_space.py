@@ -1,8 +1,9 @@
 """Disk space of a job's instances: inputs, checkpoints and written files share VolumeSizeInGB.
 
 Kernel quotas need privileges, so a write that does not fit is not rejected. Instead a thread polls the size of the
-instance's folder, and the job ends with the error that the write would have had. Files outside of /opt/ml and channels
-in FastFile mode do not count. Instance types with NVMe disks have the space of those disks, which is not enforced.
+instance's folder on this machine, and the job ends with the error that the write would have had. That folder contains
+/opt/ml, the home folder, /tmp, /var/tmp and installed packages; channels in FastFile mode do not count. Instance types
+with NVMe disks have the space of those disks, which is not enforced.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class DiskSpace:
     ) -> None:
         """Prepare the thread.
 
-        `folders`, and `volumes` with their sizes in bytes, are by instance name. The folders `streamed` do not count.
+        `folders` has each instance's folder and `volumes` its volume's size in bytes, both by instance name. The
+        content of the folders `streamed` does not count.
         """
         self._folders = {name: at for name, at in folders.items() if volumes.get(name) is not None}
         self._volumes, self._streamed = volumes, streamed
@@ -89,7 +91,7 @@ class DiskSpace:
             )
             if used > size:
                 self.fault = (
-                    f"AlgorithmError: OSError: [Errno 28] No space left on device: {name} holds {used / 2**30:.2f} GiB "
-                    f"below /opt/ml, VolumeSizeInGB is {size // 2**30}, exit code: 1"
+                    f"AlgorithmError: OSError: [Errno 28] No space left on device: {name} holds {used / 2**30:.2f} GiB"
+                    f", VolumeSizeInGB is {size // 2**30}, exit code: 1"
                 )
                 return

@@ -1,9 +1,9 @@
 """Faults after which the hosts still exist: a killed rank, a hanging or slow host, a cut network link, a full disk.
 
-None of these faults interrupts a spot job. The following modules apply the faults of one attempt:
+None of these faults counts as a spot interruption. The following modules apply the faults of one attempt:
 
 - `fault_moments`: decides when a fault of the hosts is due.
-- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all others to this module.
+- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all other faults to this module.
 - `supervision`: executes a loss of running hosts: SIGTERM with the notice, then SIGKILL.
 - `disturbances`: carries out the faults that leave the hosts in place.
 - `training`: applies faults to the request for instances.
@@ -148,7 +148,7 @@ class Standstill:
 
 @dataclass(slots=True, kw_only=True)
 class DutyCycle:
-    """Limitation of the processes of some hosts to the share `factor` of the time until `until` (time.monotonic())."""
+    """Limitation of the processes of some hosts to the share `factor` of the time, until `until` (time.monotonic())."""
 
     hosts: Sequence[str]
     until: float

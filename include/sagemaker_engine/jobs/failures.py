@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_BYTES_OF_CHAR = 4
 EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
-"""The toolkit's text for exit code 137. It has no text for a direct child that was killed."""
+"""The toolkit's text for exit code 137. The toolkit writes no text if its own child was killed."""
 ENGINE_ABSENCE_S = 120.0
 """Seconds for which a job continues without an engine before its runner stops it."""
 ABANDONED = (
@@ -54,7 +54,8 @@ def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> 
     """Return the FailureReason of a failed job.
 
     `words` is the content of the container's /opt/ml/output/failure, shortened so that the exit code fits into the
-    API's 1024 characters. If the file is empty, the last line of the log takes its place; AWS does not include it.
+    API's 1024 characters. If the file is empty, its place is taken by `KILLED` for exit code 137, and otherwise by the
+    last line of the log, which AWS does not include.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

@@ -38,7 +38,7 @@ class Moments:
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `subject` is the name of this attempt in the fault store's records."""
+        """`subject` is the name of this attempt in the fault store's records."""
         self._fault_store = fault_store
         self._job = job
         self._subject = subject

@@ -1,8 +1,8 @@
 """Faults of the hosts of one attempt: the link between their moments and their effects.
 
 `fault_moments` decides when a fault is due. Spot interruptions and host failures remove hosts. While instances run,
-they are returned as a `Loss`, which `supervision` executes; during downloads and uploads they raise `HostsLostError`.
-`disturbances` carries out all other faults.
+such a fault is returned as a `Loss`, which `supervision` executes. During downloads and uploads it raises
+`HostsLostError`. `disturbances` carries out all other faults.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ SageMaker developer guide:
 | GPUUtilization, GPUMemoryUtilization | percent, summed over the GPUs |
 | MemoryUtilization, DiskUtilization | percent, 0 to 100 |
 
-An instance is a share of this machine. Processor and memory use are its processes' use relative to this machine's size.
-Disk use is its folder's size relative to VolumeSizeInGB. Its GPUs are all GPUs of this machine.
+An instance is a share of this machine. Processor use is that of its processes, 100 % per busy core. Memory use is that
+of its processes relative to this machine's memory. Disk use is its folder's size relative to VolumeSizeInGB. Its GPUs
+are all GPUs of this machine.
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ class _Instance:
 class HostMetrics:
     """Samples the instances of a cluster in its own thread, from `start` to `finish`.
 
-    A minute's value is the mean of its samples, and of the disk's usage the value at its end. The last value covers the
-    rest of a minute. Errors here are logged and never end a job.
+    A minute's value is the mean of its samples; for the disk's usage it is the value at the end of the minute. The last
+    value covers the rest of a minute. Errors of this class are logged and never end a job.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class HostMetrics:
         time_scale: float = 1.0,
         gpus: Callable[[], Mapping[str, float]] = read_gpus,
     ) -> None:
-        """Prepare; `folders` are the instances' folders on this machine by name, `to` is the file to append to."""
+        """`folders` are the instances' folders on this machine, by name; `to` is the file to append to."""
         self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
         self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
         self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))

@@ -40,7 +40,7 @@ class ImageRuntime:
     - `train_command`: default command of a training job.
     - `source_folder`: entry of the import path, for an image whose programs belong to the engine.
     - `image`: engine image that must be built first; None for Trainyard's own environment.
-    - `layers`: environments whose packages are visible below `prefix`'s own packages.
+    - `layers`: environments whose packages are visible, too, with lower priority than those of `prefix`.
     - `family`: the image's repository.
     """
 
@@ -56,7 +56,7 @@ class ImageRuntime:
 
     @property
     def metric_definitions(self) -> list[dict[str, str]]:
-        """Return the MetricDefinitions that AWS predefines for its own algorithm; empty for other images."""
+        """Return the MetricDefinitions that AWS predefines for its XGBoost image; empty for other images."""
         is_xgboost = self.image is not None and self.image.name == "xgboost"
         return xgboost_metrics.definitions() if is_xgboost else []
 
@@ -152,7 +152,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
         known = ", ".join(each for image in candidates for each in image.tags)
         raise UnknownImageError(
             f"no engine image has the versions of {family}:{tag or 'latest'}, which cannot be installed on this "
-            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Take one "
+            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Use one "
             f"of these, or map the image in {OWN_IMAGES} to an engine image with the packages that you need "
             "(docs/engine_images.md)"
         )
@@ -178,7 +178,7 @@ _WITHOUT_TORCHVISION = ("No module named 'torchvision'", "operator torchvision::
 
 
 def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
-    """Check that an image exists: published by AWS, or a team's own image that a file maps.
+    """Check that an image exists: AWS publishes it, `own_images.toml` maps it, or an engine image names its repository.
 
     Raises:
         UnknownImageError: The image does not exist.
@@ -215,7 +215,7 @@ def has_repository(uri: str, *, image_files: Path = IMAGES_FOLDER) -> bool:
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
-    """Return the reason to reject an image outside AWS's registries; None if an image file names its repository."""
+    """Return the reason to reject an image outside AWS's registries; None if an engine image names its repository."""
     if name.account is None:
         return (
             "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "

@@ -50,7 +50,7 @@ def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
 
 
 def streamed_channels(job: Job) -> set[str]:
-    """Return the names of the FastFile channels: objects are read from S3 on access, and are read-only."""
+    """Return the names of the FastFile channels, whose objects are read-only and are not downloaded at the start."""
     channels = job.request.get("InputDataConfig", [])
     return {each["ChannelName"] for each in channels if input_mode(job, each) == "FastFile"}
 

@@ -66,7 +66,7 @@ def survey(job: Job) -> Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRequest:
-    """Settings of one instance that the instances do not share.
+    """Settings of one instance, in addition to those that all instances of the job share.
 
     - `folders`: (host path, path inside) of writable mounts.
     - `copied`: (host path, path inside) of copy-on-write mounts.

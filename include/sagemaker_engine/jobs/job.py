@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class JobError(Exception):
-    """The job fails; the message becomes its FailureReason unchanged."""
+    """The job fails; the message, cut at 1024 characters, becomes its FailureReason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ def _launch(settings: EngineSettings, kind: ResourceKind, name: str) -> None:
 
 
 def _releases(store: JobStore, row: JobRow) -> bool:
-    """Release a job that may retry from its dead runner; return whether it was released."""
+    """Release a job from its dead runner if its RetryStrategy allows a retry; return whether it was released."""
     if row.kind is not ResourceKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
         return False
     if not may_retry(row.request, row.state["SecondaryStatusTransitions"]):
@@ -150,7 +150,7 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 def kill_leftovers(folder: Path) -> int:
     """Kill every process with the mark of this job and return their number.
 
-    With namespaces the number is 0, because the kernel ends the processes together with the runner.
+    With namespaces none of the user's programs is left, because the kernel ends them together with the runner.
     """
     mark = f"{JOB_VARIABLE}={folder}".encode()
     killed = 0

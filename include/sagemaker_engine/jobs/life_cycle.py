@@ -30,7 +30,7 @@ ON_INSTANCES = frozenset({"Downloading", "Training", "Uploading"})
 """Secondary statuses in which a job has instances. In Stopping it has them if it had them before."""
 NOT_WHILE_STOPPING = frozenset({"Pending", "Starting", "Downloading", "Training", "Interrupted"})
 BETWEEN_INSTANCES = frozenset({"Interrupted", "Pending"})
-"""Secondary statuses of a job that waits for new instances. They do not count as retries."""
+"""Secondary statuses of a job that waits for new instances. The start after such a wait does not count as a retry."""
 
 MAX_REASON_CHARS = 1024
 

@@ -1,4 +1,4 @@
-"""Logs of the instances: lines read from pipes and appended to files unchanged."""
+"""Logs of the instances: lines read from pipes and appended to files."""
 
 from __future__ import annotations
 

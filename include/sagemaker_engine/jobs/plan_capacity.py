@@ -97,7 +97,7 @@ class PlanCapacity:
         return Ending.STOPPED if limit is not None and self._pending_s >= limit else None
 
     def loss(self) -> Ending | None:
-        """Return the reason why the job's instances are terminated now, or None. An extension keeps them."""
+        """Return the reason why the job's instances are terminated now, or None. A plan's extension keeps them."""
         if self._window is None or self._current().takes_jobs(self.clock.now()):
             return None
         return Ending.WINDOW_ENDED

@@ -158,7 +158,7 @@ class ProcessingRun:
                 yield each["S3Output"]
 
     def _mirrored(self, mode: str) -> dict[str, MirroredFolder]:
-        """Create and return the folders of all outputs with an upload mode; the keys are `<host> <path>`."""
+        """Create and return the folders of all outputs with this upload mode; the keys are `<host> <path>`."""
         return {
             f"{host.name} {output['LocalPath']}": MirroredFolder(
                 self._folder(host, output["LocalPath"]),

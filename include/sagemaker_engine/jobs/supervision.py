@@ -93,7 +93,7 @@ class Supervision:
     """Supervision of one cluster.
 
     - `order`: returns the reason to end the job (STOPPED, MAX_WAIT_TIME_EXCEEDED, ABANDONED, FAULT), or None; called
-      ten times per second.
+      at most ten times per second.
     - `deadline`: time.monotonic() at which the runtime is exceeded.
     - `on_stopping`: called once, before SIGTERM is sent.
     - `time_scale`: factor on STOP_GRACE_S and LOSS_NOTICED_S.

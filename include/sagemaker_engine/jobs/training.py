@@ -209,7 +209,8 @@ class TrainingRun:
         """End the job after its last attempt; return False if another attempt must follow.
 
         Raises:
-            JobError: The service lost a host, or could not provide a resource that the instances need.
+            JobError: The service lost a host, could not provide a resource that the instances need, or the training
+                plan has no further window.
         """
         log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:
@@ -269,7 +270,8 @@ class CapacityRequest:
         """Wait for instances. Return None when they are available, or the reason why the job ended first.
 
         Raises:
-            JobError: A fault rejects the request with CapacityError, or the training plan has ended.
+            JobError: A fault rejects the request with CapacityError, the training plan has ended, or the job waited too
+                long for its instances.
         """
         shortages = [fault for fault in self._faults() if self._claim(fault)]
         if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):

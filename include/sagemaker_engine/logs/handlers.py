@@ -29,7 +29,7 @@ _TOKEN_DIGITS = 56
 
 @dataclass(frozen=True, slots=True)
 class LogsApi:
-    """Handlers of the operations on the groups `/aws/sagemaker/*`."""
+    """Handlers of the operations on the groups of training and processing jobs."""
 
     folder: LogFolder
     account: str

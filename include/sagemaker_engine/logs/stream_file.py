@@ -46,7 +46,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events in file order. `start` and `end` are the byte offsets at which the adjacent pages end and begin."""
+    """Events in file order. The previous page ends at byte `start` of the file, the next page begins at byte `end`."""
 
     events: list[LogEvent]
     start: int

@@ -44,7 +44,7 @@ class ReservableType:
 
     - `usd_per_hour`: price of one instance.
     - `counts`: numbers of instances that can be reserved.
-    - `ultra_servers`: UltraServer type -> number of its instances; empty for an instance type without UltraServers.
+    - `ultra_servers`: UltraServer type -> number of its instances; None for an instance type without UltraServers.
     """
 
     instance_type: str
@@ -92,7 +92,7 @@ def _read_type(entry: dict[str, Any], index: int, known: set[str]) -> Reservable
     where = f"catalogue[{index}]"
     if unknown := sorted(set(entry) - known):
         raise CatalogueError(
-            f"{where}: unknown {', '.join(unknown)}; allowed: {', '.join(sorted(known))}"
+            f"{where}: got the unknown keys {', '.join(unknown)}; allowed: {', '.join(sorted(known))}"
         )
     types = load_model("sagemaker").shapes["ReservedCapacityInstanceType"]["enum"]
     if entry.get("instance_type") not in types:

@@ -83,7 +83,7 @@ class Reservation:
         return next((each for each in self.windows if each.takes_jobs(now)), None)
 
     def has_window_after(self, now: float) -> bool:
-        """Return whether a job can have instances at a later time than `now`."""
+        """Return whether a job can have instances at `now` or later."""
         return any(now < each.ends_at - TERMINATION_LEAD_S for each in self.windows)
 
     def extended(self, *, hours: float) -> Self:

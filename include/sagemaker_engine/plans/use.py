@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plan_arn_of(request: Mapping[str, Any]) -> str | None:
-    """Return the plan in which a job runs; for InstancePreferences, the plan of the first entry."""
+    """Return the ARN of the plan in which a job runs, or None; for InstancePreferences, the plan of the first entry."""
     resources = request.get("ResourceConfig") or {}
     preferred: Mapping[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
     arns = [resources.get("TrainingPlanArn"), *preferred.get("TrainingPlanArns", ())]
@@ -56,7 +56,7 @@ def check_plans(tables: PlanTables, request: Mapping[str, Any], *, now: float) -
 
 
 def _plans_of(request: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Yield each plan with the (instance type, count) that run in it."""
+    """Yield the ARN of each plan with the (instance type, count) pairs that the job runs in it."""
     resources = request.get("ResourceConfig") or {}
     count = resources.get("InstanceCount", 1)
     for each in resources.get("InstancePreferences") or ():

@@ -4,7 +4,7 @@
 it behind the HTTP server, and job runners use it directly and hard-link objects instead of downloading
 them. `application.S3Application` is the S3 API in front of the store: a WSGI callable.
 
-Imports only the standard library, the engine's HTTP server and `state` (SQLite helpers).
+This package imports only the standard library, the engine's HTTP server and `state` (SQLite helpers).
 
 Promises:
 

@@ -2,7 +2,7 @@
 
 CRC32, SHA1, SHA256, SHA512 and MD5 are computed and verified. CRC32C, CRC64NVME and the xxHash family
 are not in the standard library (pure Python reaches about 10 MB/s): the values that clients send are
-stored and returned without verification.
+stored and returned without being compared with the data.
 """
 
 from __future__ import annotations

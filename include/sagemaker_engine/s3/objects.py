@@ -116,7 +116,7 @@ class UploadInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCondition:
-    """Condition of a write on its key: must be absent, or present with this ETag ("*" for any)."""
+    """Condition of a write: its key must be absent, or must have an object with this ETag ("*" for any)."""
 
     must_be_absent: bool = False
     etag: str | None = None

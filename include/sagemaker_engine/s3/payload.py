@@ -104,7 +104,7 @@ class Payload:
         return staged
 
     def verify(self, staged: StagedBlob) -> dict[str, str]:
-        """Return the stated checksums after comparing them with the received bytes.
+        """Return the stated checksums, after comparing those that can be computed with the received bytes.
 
         Raises:
             S3Error: BadDigest, InvalidDigest, InvalidRequest, XAmzContentSHA256Mismatch.
@@ -153,7 +153,7 @@ class Payload:
         return int(text) if text and text.isdecimal() else None
 
     def _algorithms(self) -> set[str]:
-        """Return the algorithms to compute: all stated ones, or SHA256 if only the payload hash is given."""
+        """Return the algorithms to compute: those stated (if possible), or SHA256 if only the payload hash is given."""
         trailer = (self._request.header("x-amz-trailer") or "").lower()
         names = {*self._header_claims(), trailer.removeprefix(_CHECKSUM).upper()}
         names &= DIGEST_BYTES.keys()

@@ -2,6 +2,6 @@
 
 `cluster.SandboxCluster` starts one process (`cluster_process`), which holds the namespaces of all instances of one job
 and dies with the process that started it. This works as root and, with a user namespace, without root. Features that a
-machine does not allow are omitted and reported in the log, see `capabilities`. Standard library only, because every
-job pays for the imports of this package.
+machine does not allow are omitted and reported in the log, see `capabilities`. This package imports the standard
+library only, because every job pays for its imports.
 """

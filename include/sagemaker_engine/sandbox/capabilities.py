@@ -42,7 +42,7 @@ LOSSES = {
 
 
 def features(cache: Path) -> tuple[str, ...]:
-    """Return the best feature set that works here. It is tried once per boot and user, and stored in `cache`."""
+    """Return the best feature set that works here. Sets are tried once per boot and user; `cache` stores the result."""
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))
         if kept["machine"] == machine():

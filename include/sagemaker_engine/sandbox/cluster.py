@@ -44,7 +44,7 @@ class InstanceExit:
 
 
 class SandboxCluster:
-    """All instances of one job. `close`, or the end of this process, ends all of their processes."""
+    """All instances of one job. `close`, or the end of the runner, ends all of their processes."""
 
     def __init__(
         self,

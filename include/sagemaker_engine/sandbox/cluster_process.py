@@ -1,7 +1,7 @@
 """The process that holds the namespaces of one job's instances and starts their process 1.
 
 `cluster.SandboxCluster` starts it. It reads the plan from stdin and sends events as JSON messages on the control
-socket. The kernel kills it when its parent dies, and kills each instance when this process dies.
+socket. The kernel kills this process when its parent dies, and each instance when this process dies.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Box:
     """One instance in the cluster process: a child that is set up step by step."""
 
     def __init__(self, instance: Instance, plan: ClusterPlan, control: Control) -> None:
-        """Prepare; no process is started."""
+        """Create the pipes to the future child; `spawn` starts it."""
         self.instance = instance
         self.plan = plan
         self.control = control

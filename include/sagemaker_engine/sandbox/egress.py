@@ -49,7 +49,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 class EgressProxy:
-    """Proxy for instances: it accepts connections in their networks and connects from this network."""
+    """Proxy for instances: it accepts connections in their networks and connects from the machine's network."""
 
     def __init__(
         self, environment: Mapping[str, str], *, refuses: Callable[[str], bool] = is_of_this_machine
@@ -126,7 +126,7 @@ class EgressProxy:
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for one of this machine."""
+        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine's."""
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))

@@ -27,7 +27,7 @@ VOLUME_BYTES = 8 << 30
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "sys", "nix", "gnu")
 """Entries of / that are bound read-only, besides /etc and the entries of /opt."""
 RESOLVER = "/etc/resolv.conf"
-"""File that is often a link to a folder in /run or /var, which are private."""
+"""File that is often a link to a file in /run or /var, of which instances have private versions."""
 CERTIFICATES = "/var/lib/ca-certificates"
 """Folder that /etc/ssl is a link to on some distributions."""
 SECRETS = (
@@ -142,7 +142,7 @@ def _show_system(root: str) -> None:
 
 
 def _show_etc(root: str) -> None:
-    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file to mount another on."""
+    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file and cannot be mounted over."""
     theirs = Path(ENVIRONMENT)
     if theirs.is_file() and not theirs.is_symlink():
         _bind_at("/etc", root + "/etc")

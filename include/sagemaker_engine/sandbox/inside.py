@@ -28,7 +28,7 @@ FILL_TRIES = 1000
 def cut_cables(holder: int, indices: Sequence[int]) -> None:
     """Detach the virtual cables (veth) of these instances from the bridge, so that no packet reaches or leaves them.
 
-    `holder` is the cluster process. As with a real cable, no error is signalled: connections block.
+    `holder` is the id of the cluster process. As with a real cable, no error is signalled: connections block.
 
     Raises:
         OSError: The kernel rejects it.
@@ -46,7 +46,7 @@ def mend_cables(holder: int, indices: Sequence[int]) -> None:
 
 
 def fill_volume(first: int, path: str) -> None:
-    """Reduce the size of a volume to the size of its content; `first` is the instance's process 1.
+    """Reduce the size of a volume to the size of its content; `first` is the process id of the instance's process 1.
 
     Raises:
         OSError: The kernel rejects it.
@@ -55,7 +55,7 @@ def fill_volume(first: int, path: str) -> None:
 
 
 def resize_volume(first: int, path: str, size_bytes: int) -> None:
-    """Set the size of a volume, rounded up to pages; `first` is the instance's process 1.
+    """Set the size of a volume, rounded up to pages; `first` is the process id of the instance's process 1.
 
     Raises:
         OSError: The kernel rejects it, for example because the volume has more content.

@@ -99,7 +99,7 @@ class SearchTables(ABC, Generic[Row, Job]):
         schema: SQL schema of both tables.
         searches: name of the table of searches.
         jobs_table: name of the table of their jobs.
-        owner: column of a job with the ARN of its search.
+        owner: column of `jobs_table` with the ARN of the job's search.
     """
 
     schema: ClassVar[str]

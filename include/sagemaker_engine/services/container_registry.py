@@ -34,7 +34,7 @@ class _FailureError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRegistry:
-    """Handlers of the registry. `account` is the default registry; `image_files` describes and maps images."""
+    """Handlers of the registry. `account` is the default registry; `image_files` is the images folder."""
 
     account: str
     image_files: Path
@@ -44,7 +44,7 @@ class ContainerRegistry:
         return {"BatchGetImage": self.batch_get_image}
 
     def batch_get_image(self, call: Call) -> dict[str, Any]:
-        """Return the images of a repository, and a failure for each image that it lacks.
+        """Return the images of a repository, and a failure for each image that cannot be returned.
 
         Raises:
             ServiceError: RepositoryNotFoundException: the registry lacks the repository.
@@ -99,6 +99,6 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return the tags whose digests are compared with one given without a tag: those in AWS's table."""
+    """Return the tags to search for a digest that is given without a tag: those in the table of AWS's images."""
     known = aws_images().repositories.get(repository)
     return sorted(known.tags) if known else ()

@@ -1,4 +1,4 @@
-"""moto in this process, for every service that the engine does not implement itself.
+"""moto in this process, for the services of `coverage.OTHER_SERVICES` that the engine does not implement itself.
 
 The first request that needs moto imports it, which takes over a second. Its state is in memory and is lost when the
 process ends.
@@ -174,7 +174,10 @@ def _operation_name(environ: WSGIEnvironment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IamApplication:
-    """moto's IAM with SimulatePrincipalPolicy, which the SageMaker SDK calls for every trainer. It always allows."""
+    """moto's IAM, and the operation SimulatePrincipalPolicy, which allows everything.
+
+    The SageMaker SDK calls this operation for every trainer.
+    """
 
     behind: WSGIApplication
 

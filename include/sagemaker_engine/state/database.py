@@ -18,7 +18,7 @@ BUSY_TIMEOUT_S = 60.0
 class Database:
     """Connections to one SQLite file in WAL mode, safe across threads and processes.
 
-    A commit is in the file when `write` returns. It survives `kill -9`, but not a power cut, because
+    A commit is in the file when the `write` block ends. It survives `kill -9`, but a power cut may undo it, because
     `synchronous` is NORMAL.
     """
 

@@ -89,7 +89,7 @@ class EngineSettings:
         return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
 
     def job_folder(self, kind: ResourceKind, name: str) -> Path:
-        """Return the folder of one job, which contains logs/, instances/ and metrics.jsonl."""
+        """Return the folder of one job, for its logs/, instances/ and metrics.jsonl."""
         return self.root / "jobs" / kind.value / name
 
     def discount(self, request: Mapping[str, Any]) -> float:

@@ -117,7 +117,7 @@ class JobStore:
             return [_row(db, row) for row in rows]
 
     def changed_since(self, revision: int) -> JobRows:
-        """Return the jobs written after `revision`, in the order of their last write."""
+        """Return the jobs with a higher revision than `revision`, in the order of their revisions."""
         with self.database.read() as db:
             rows = db.execute(
                 "SELECT * FROM jobs WHERE revision > ? ORDER BY revision", (revision,)

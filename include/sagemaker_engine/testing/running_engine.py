@@ -38,7 +38,7 @@ class RunningEngine:
         account: Account id of 12 digits.
         time_scale: Factor on waits that do no work, such as the grace period of a stop; 1.0 is the pace of AWS.
         port: TCP port; 0 for a free one.
-        warm: When the warm parent starts: `start`, `use` (with the first job) or `never`.
+        warm: When torch is preloaded for jobs: `start` (with the engine), `use` (with the first job) or `never`.
         arguments: Further command line arguments.
         limit_s: Seconds after which a start or stop counts as a hang.
         endpoint_url: URL of the running engine.

@@ -10,6 +10,6 @@ function of stored data:
 A trial is stored with its name before its training job is created. A search therefore resumes after the engine was
 killed.
 
-Optuna, numpy and scipy are imported at the first suggestion, not with this package. This package may import what the
-API's handlers may import, but not the handlers.
+Optuna, numpy and scipy are imported at the first suggestion that needs them, not with this package. This package may
+import what the API's handlers may import, but not the handlers.
 """

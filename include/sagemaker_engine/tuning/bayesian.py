@@ -33,10 +33,11 @@ CHANGED_SHARE = 0.5
 MAX_SEEN, MAX_FITTED = 150, 64
 """Largest number of trials that are used, and that the kernel is fitted to. The time grows with the cube of both."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
-"""Smallest distance from a running trial in at least one dimension, as a share of its range, and the penalty for
-candidates below it. If all candidates are nearer, one of them is used."""
+"""Distance that a candidate must have from each running trial in at least one dimension (as a share of the range), and
+the penalty for nearer candidates. If all candidates are nearer, one of them is used.
+"""
 WORST = 20.0
-"""Largest loss above the median, in distances of the lower quartile from the median. Larger losses are clipped."""
+"""Largest loss above the median, in units of the lower quartile's distance from the median; larger ones are clipped."""
 BELOW_ONE = 1 - 1e-12
 
 
@@ -77,9 +78,9 @@ def _draw(
 def without_outliers(losses: Floats) -> Floats:
     """Return the losses with mean 0 and variance 1, after clipping and compressing those above the median.
 
-    The compression is logarithmic. Without it, a diverged trial would hide the differences between the others. Worked:
-    of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone, all three
-    would be -0.58.
+    The compression is logarithmic. Without it, a diverged trial would hide the differences between the others. Worked
+    example: of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone,
+    all three would be -0.58.
     """
     middle = np.median(losses)
     unit = middle - np.quantile(losses, 0.25) or losses.std() or 1.0
@@ -145,7 +146,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the shares of the values that a trial gets: for an integer or a category, the middle of its part."""
+    """Return the positions with integers and categories moved to the middle of their parts, as a trial gets them."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

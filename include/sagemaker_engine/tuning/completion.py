@@ -38,7 +38,7 @@ class Criteria:
     on_convergence: bool = False
 
     def are_met(self, progress: SearchProgress, *, maximize: bool) -> bool:
-        """Return whether the search may end."""
+        """Return whether one of the conditions is met, so that the search ends."""
         reached = (
             self.target is not None
             and progress.best is not None
@@ -56,8 +56,8 @@ def progress_of(
 ) -> SearchProgress:
     """Return the progress of a search.
 
-    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, or
-    for twice the number of tuned hyperparameters or of parallel trials if that is more.
+    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, for
+    twice the number of tuned hyperparameters, or for twice the number of parallel trials, whichever is most.
     """
     best: float | None = None
     reference: float | None = None

@@ -25,8 +25,8 @@ def is_below_median(curve: Curve, finished: Sequence[Curve], *, maximize: bool) 
     """Return whether a running trial should stop, by the rule of TrainingJobEarlyStoppingType Auto.
 
     It stops if its objective is worse than the median of the finished trials' running averages up to the same epoch.
-    Source: "Stop Training Jobs Early", SageMaker developer guide. Worked: with finished curves (1, 1), (2, 4), (3, 5)
-    the averages at epoch 2 are 1, 3, 4. When minimizing, 3.5 stops and 2.5 continues.
+    Source: "Stop Training Jobs Early", SageMaker developer guide. Worked example: with finished curves (1, 1), (2, 4),
+    (3, 5) the averages at epoch 2 are 1, 3, 4. When minimizing, 3.5 stops and 2.5 continues.
     """
     epoch = len(curve)
     if epoch == 0:
@@ -74,7 +74,7 @@ class Hyperband:
         return total - 1
 
     def rungs(self, number: int) -> list[int]:
-        """Return the epochs at which a trial is compared with the others of its bracket."""
+        """Return the epochs at which a trial is compared with the other trials; they depend on its bracket."""
         rung = self.min_resource * REDUCTION_FACTOR ** self.bracket_of(number)
         found = []
         while rung < self.max_resource:

@@ -134,10 +134,11 @@ def fit_kernel(points: Floats, losses: Floats, is_categorical: Flags) -> Kernel:
 def negative_log_posterior(
     logarithms: Floats, squares: Floats, losses: Floats
 ) -> tuple[float, Floats]:
-    """Return the negative log posterior and its gradient. `logarithms` are those of the lengths and, last, the noise.
+    """Return the negative log posterior, up to a constant, and its gradient.
 
-    `squares` are the squared distances, point by point by dimension. Source of the gradient: Rasmussen and Williams,
-    "Gaussian Processes for Machine Learning", equation 5.9; up to a constant.
+    `logarithms` are those of the lengths and, last, of the noise. `squares` are the squared distances, of shape
+    (points, points, dimensions). Source of the gradient: Rasmussen and Williams, "Gaussian Processes for Machine
+    Learning", equation 5.9.
     """
     inverses, noise = np.exp(-2 * logarithms[:-1]), math.exp(logarithms[-1])
     root = np.sqrt(5 * (squares @ inverses))

@@ -2,8 +2,8 @@
 
 A search with a warm start inherits the observations of its parents' trials. IdenticalDataAndAlgorithm uses their
 objectives unchanged. With TransferLearning, data or algorithm differ: the first trials repeat the parents' best points,
-and the parents' objectives are then shifted by the median difference at these points. Both omit points outside of the
-new ranges. Warm starts are not recursive.
+and the parents' objectives are then shifted by the median difference at these points. Both types omit points outside of
+the new ranges. Warm starts are not recursive: what a parent itself inherited is not passed on.
 """
 
 from __future__ import annotations

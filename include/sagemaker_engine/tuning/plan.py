@@ -21,7 +21,7 @@ EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 MAX_TRAINING_JOBS = 750
 """The service's quota of trials, which limits a search without other limits."""
 AUTOTUNE_MAX_JOBS = 20
-"""Limit of trials that Autotune chooses."""
+"""Number of trials with Autotune if the request sets no limit."""
 _FRACTION_CEILING = 0.99
 
 

@@ -1,7 +1,7 @@
 """Hyperband's sampler: Optuna's TPE over a study that is rebuilt from the history.
 
-TPE ranks trials that were stopped early by the step they reached and their value there. The Gaussian process
-(`bayesian`) cannot use this. A suggestion takes 5 ms of CPU.
+TPE ranks early-stopped trials by the last step that they reached and their value at that step, which the Gaussian
+process (`bayesian`) cannot use. A suggestion takes 5 ms of CPU.
 """
 
 from __future__ import annotations

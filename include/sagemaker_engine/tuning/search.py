@@ -41,9 +41,9 @@ def suggest(
 ) -> Point:
     """Return the values of trial `number`; the same arguments give the same values.
 
-    Bayesian and Hyperband begin with `num_start` points of a Latin hypercube. No point is repeated while the space
-    has untried points; in spaces of more than 100,000 points this is attempted with 31 random draws only. With an
-    empty space every trial gets the empty point.
+    Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube. No point is
+    repeated while the space has untried points; in spaces of more than 100,000 points this is attempted with 31 random
+    draws only. With an empty space every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is TuningStrategy.GRID:

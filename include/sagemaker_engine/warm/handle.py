@@ -52,10 +52,10 @@ class ParentProcess:
 
 
 class WarmParent:
-    """The warm parent of one engine. It outlives an engine for some seconds, and the next engine adopts it."""
+    """The warm parent of one engine. It outlives a killed engine for some seconds, so that the next can adopt it."""
 
     def __init__(self, root: Path) -> None:
-        """Prepare; `root` is the engine's state folder. No process runs before `start`."""
+        """`root` is the engine's state folder. No process runs before `start`."""
         self._folder = root / "warm"
         self._child: subprocess.Popen[bytes] | None = None
         self._process: ParentProcess | None = None
@@ -107,7 +107,7 @@ class WarmParent:
 
 
 def _find(folder: Path) -> ParentProcess | None:
-    """Return the parent of an earlier engine if it is running and has the same `_source`, otherwise None."""
+    """Return the running parent of an earlier engine, or None. One with another `_source` is killed."""
     try:
         found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

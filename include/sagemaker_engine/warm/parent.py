@@ -70,7 +70,7 @@ class Keeper:
     """Detects whether an engine still needs the parent."""
 
     def __init__(self, lock: Path, owner: int) -> None:
-        """Prepare; any engine holds the file lock `lock`, and `owner` is the process that started the parent."""
+        """Every engine of the state folder locks the file `lock`; process `owner` started the parent."""
         self._lock = lock
         self._owner = (owner, start_ticks_of(owner))
         self._seen_at = time.monotonic()

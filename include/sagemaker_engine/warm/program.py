@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 LINGER_S = 0.1
 """Seconds for which a torchrun waits before it exits.
 
-The torchrun that serves the store must not exit before the others have left the last barrier. The shutdown of a normal
-interpreter takes longer than this.
+The torchrun that serves the rendezvous store must not exit before the others have left the last barrier. The shutdown
+of a normal interpreter takes longer than this.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to run in this process, with the state of the caller to apply.
+    """A program to run in this process, with the state of the caller (the stub) to apply.
 
     - `invocation`, `command_line`: the parsed command line, and its arguments as given.
     - `environment`, `folder`, `umask`: environment variables, working directory and umask.
@@ -137,7 +137,7 @@ def first_path(invocation: Invocation) -> str:
 
 
 def search_path(*, first: str, extra: str, base: Sequence[str]) -> list[str]:
-    """Return sys.path as the interpreter builds it: `first`, PYTHONPATH (`extra`), then `base`, without duplicates."""
+    """Return sys.path as the interpreter builds it: `first`, then PYTHONPATH (`extra`) and `base`, each path once."""
     paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []  # noqa: PTH100  (keeps links)
     return [first, *dict.fromkeys([*paths, *base])]
 

@@ -1,8 +1,8 @@
 # ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH123, PTH208
 """Stub of a program inside an instance: a fork of the warm parent does the work, and the stub waits for it.
 
-`handle` copies this file into the stubs' folder under each program's name and replaces REAL_*.
-It imports only built-in modules and no pathlib: its start is most of the cost of a warm program.
+`handle` copies this file into the stubs' folder under each program's name and fills in REAL_*. It imports only built-in
+modules and no pathlib: its start is most of the cost of a warm program.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_HIGH = 700
-"""Lowest number of the caller's descriptors until the program moves them to their own numbers."""
+"""Lowest number that the received descriptors have until the program moves them to the caller's numbers."""
 MAX_DESCRIPTORS = 240
 
 
@@ -50,7 +50,7 @@ class WarmSupervisor:
     """Supervisor for one caller. It ends with the program, and kills the program if the caller ends."""
 
     def __init__(self, link: socket.socket, warmth: Warmth) -> None:
-        """Prepare; `link` is the connection to the caller."""
+        """`link` is the connection to the caller."""
         self._link = link
         self._warmth = warmth
         self._host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
@@ -192,7 +192,7 @@ class WarmSupervisor:
 
 
 def enter_namespaces(pid: int) -> None:
-    """Join the namespaces of a process. Its PID namespace applies to the next child.
+    """Join the namespaces of a process. Its PID namespace applies only to children that are forked afterwards.
 
     Raises OSError if the machine does not allow it.
     """

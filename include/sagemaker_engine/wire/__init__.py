@@ -1,6 +1,6 @@
 """The AWS JSON protocol, driven by botocore's `service-2.json`: no module here is specific to an operation.
 
-`validation` rejects the same requests as the service's own front end, in its wording. `json_service` calls the
+`validation` rejects invalid requests as the service's own front end does, in its wording. `json_service` calls the
 handlers and reduces their responses to the members of the model. This package may import the standard library and
 `regex`. It reads botocore's data files but does not import botocore, which would cost start-up time.
 """

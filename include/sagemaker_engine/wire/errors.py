@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """An error response: a code, a message in the service's wording and an HTTP status."""
+    """An error response: a code, a message and an HTTP status."""
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -14,7 +14,7 @@ class ServiceError(Exception):
 
 
 class ValidationError(ServiceError):
-    """A member of the request has an invalid value (ValidationException, status 400)."""
+    """The request is invalid or names a resource that does not exist (ValidationException, status 400)."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationException", message)

@@ -50,8 +50,8 @@ Handler = Callable[[Call], dict[str, Any]]
 class JsonService:
     """Calls the operation's handler; operations without one go to the application `behind`.
 
-    `rejected` maps each unsupported operation to the reason. If `behind` is None, every operation must have
-    a handler or be rejected.
+    `rejected` maps each unsupported operation to the reason. If `behind` is None, an operation without a handler is
+    rejected, too.
     """
 
     model: ServiceModel
@@ -179,7 +179,7 @@ def read_body(environ: WSGIEnvironment) -> bytes:
     """Return the whole request body, of at most 32 MiB.
 
     Raises:
-        ServiceError: The body is larger (status 413).
+        ServiceError: Its Content-Length is larger (status 413).
     """
     length = environ.get("CONTENT_LENGTH")
     if length and int(length) > MAX_BODY_BYTES:

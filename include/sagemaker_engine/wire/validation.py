@@ -1,4 +1,4 @@
-"""Request validation of the service's front end, which runs before any other check, in its wording."""
+"""Request validation in the wording of the service's front end; it runs before any other check."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class _Checker:
             raise SerializationError(_mismatch(value, "a Timestamp", path))
         if abs(value) > _LATEST_TIMESTAMP_S:
             raise SerializationError(
-                f"{value} at '{path}' is not a time between the years -4060 and 9999"
+                f"{value} at '{path}' is not a time between the years -6060 and 9999"
             )
         return iter(())
 

@@ -49,7 +49,7 @@ def test_what_a_fault_writes_reads_as_the_same_fault(fault: Fault) -> None:
         ([{"what": "s3_error", "at": {"step": 1}}], "supports only `seconds` in `at`"),
         ([{"what": "s3_stall"}], "needs duration_s"),
         ([{"id": "a", "what": "hang"}, {"id": "a", "what": "slow"}], "more than once"),
-        ({"seed": 1}, "interruptions_per_hour is missing"),
+        ({"seed": 1}, "got no interruptions_per_hour; a schedule needs"),
         ({"seed": 1, "interruptions_per_hour": 0}, "more than 0"),
         ({"seeds": 1}, "did you mean seed?"),
         (7, "give a list of faults, or an object"),

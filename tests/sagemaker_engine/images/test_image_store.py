@@ -173,7 +173,7 @@ def test_a_program_that_a_build_takes_is_asked_for_first(
     path.write_text(f"#: programs = no-such-compiler\n{path.read_text()}")
 
     with pytest.raises(
-        BuildError, match="requires no-such-compiler, which this machine does not have"
+        BuildError, match="requires programs that this machine does not have: no-such-compiler"
     ):
         store.build(read_image_file(path), say=lambda _: None)
 

@@ -52,7 +52,7 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
-    """Convert a response of DescribeAutoMLJobV2 to one of DescribeAutoMLJob; None for a job of the second version."""
+    """Return a DescribeAutoMLJobV2 response as one of DescribeAutoMLJob; None if CreateAutoMLJobV2 created the job."""
     if FIRST not in described:
         return None
     resolved = described.get("ResolvedAttributes")
@@ -66,7 +66,7 @@ def _agreed(channels: list[dict[str, Any]]) -> dict[str, str]:
     """Return the members that must be the same in all channels.
 
     Raises:
-        ValidationError: They contradict each other.
+        ValidationError: Two channels have different values.
     """
     for name in _OF_ALL_CHANNELS:
         values = {each[name] for each in channels if name in each}

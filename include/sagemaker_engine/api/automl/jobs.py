@@ -31,7 +31,7 @@ NOUN = "an AutoML job"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLJobs:
-    """Handlers of AutoML jobs; `wake` makes the searches poll immediately."""
+    """Handlers of AutoML jobs; `wake` makes the thread that advances AutoML jobs poll immediately."""
 
     context: ApiContext
     tables: AutoMLTables
@@ -66,7 +66,7 @@ class AutoMLJobs:
         return answer
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Store an AutoML job; its first steps are launched at once.
+        """Store an AutoML job; its first step is launched at once.
 
         Raises:
             ValidationError: The request contradicts itself or names resources that do not exist.
@@ -116,6 +116,7 @@ class AutoMLJobs:
         """Stop a job: no more steps are launched, and the running ones are stopped.
 
         Raises:
+            ResourceNotFoundError: The AutoML job does not exist.
             ValidationError: The job has ended or is already stopping.
         """
         at = self.context.clock()

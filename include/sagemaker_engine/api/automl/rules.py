@@ -1,6 +1,6 @@
-"""Rules of CreateAutoMLJobV2 that need two members, in the order of their evaluation.
+"""Rules of CreateAutoMLJobV2 that the service model cannot express, in the order of their evaluation.
 
-The messages use the wording of the API reference.
+Messages about the service's rules use the wording of the API reference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_automl_request(request: Request) -> None:
     """Check the rules that the service model cannot express.
 
     Raises:
-        ValidationError: Members contradict each other, or need a feature that the engine lacks; the first is named.
+        ValidationError: A rule is violated, or the engine lacks a feature; the message is about the first such problem.
     """
     for rule in _RULES:
         for problem in rule(request):

@@ -22,7 +22,10 @@ class TokenReusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPackage:
-    """Request for a package; `account_arn` ends in `model-package/`, `group` is the group's Describe response."""
+    """Request for a package. `account_arn` ends in `model-package/`.
+
+    `group` is the Describe response of its group, or None for an unversioned package.
+    """
 
     account_arn: str
     group: dict[str, Any] | None
@@ -37,7 +40,7 @@ class NewPackage:
 
 
 def add_package(database: Database, package: NewPackage) -> str:
-    """Insert the package and return its ARN; if the same request was made before, return that package's ARN.
+    """Insert the package and return its ARN; a repeated request (same token and content) gets the ARN of the first.
 
     Raises:
         TokenReusedError: The client token was used before, with another request.

@@ -74,6 +74,7 @@ class ModelPackageGroups:
         """Delete an empty group.
 
         Raises:
+            ValidationError: The group does not exist.
             ServiceError: ConflictException: the group has packages.
         """
         arn = find_group(self.context, self.tables, call)["ModelPackageGroupArn"]

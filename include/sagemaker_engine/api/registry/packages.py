@@ -113,7 +113,7 @@ class ModelPackages:
         }
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of packages, of a group or of a type (by default packages without a group)."""
+        """Return one page of packages: those of a group, or those of a type (by default packages without a group)."""
         request = call.request
         conditions = []
         if "ModelPackageGroupName" in request:
@@ -194,7 +194,7 @@ class ModelPackages:
         )
         if given != found:
             raise ValidationError(
-                f"ImageDigest {given} is not the digest of image {image}, which is {found}."
+                f"ImageDigest {given} does not match image {image}; the digest of the image is {found}."
             )
 
 

@@ -69,7 +69,7 @@ class RegistryTables:
         tags: list[dict[str, str]],
         at: float,
     ) -> None:
-        """Insert a row and its tags, `at` in epoch seconds; packages have a method of their own.
+        """Insert a row and its tags; `at` is in epoch seconds. Packages are inserted by `add_package`.
 
         Raises:
             ExistingRowError: A row with this ARN exists.

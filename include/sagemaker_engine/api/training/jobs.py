@@ -57,7 +57,9 @@ class TrainingJobs:
 
         Raises:
             ValidationError: The request contradicts itself, or names a resource that does not exist.
+            ResourceNotFoundError: The training plan does not exist.
             ResourceInUseError: A job with this name exists.
+            ServiceError: ResourceLimitExceeded, if a quota is exceeded.
         """
         check_training_request(call.request)
         name = call.request["TrainingJobName"]
@@ -119,7 +121,7 @@ class TrainingJobs:
         """Change the profiler, remote debugging, or the retention of the warm pool.
 
         Raises:
-            ValidationError: The job's state does not allow the change, or the new rules are invalid.
+            ValidationError: The job does not exist, its state does not allow the change, or the new rules are invalid.
         """
         job = self._job(call)
         request = call.request
@@ -156,6 +158,7 @@ class TrainingJobs:
         """Delete a finished job. Its logs remain, as they do in CloudWatch.
 
         Raises:
+            ValidationError: The job does not exist.
             ResourceInUseError: The job has not ended, or retains a warm pool.
         """
         job = self._job(call)
@@ -256,7 +259,7 @@ def check_training_preconditions(
     """Check that a training job's role, image, input data, training plan and buckets exist.
 
     Raises:
-        ValidationError: One of them does not exist, or the plan does not fit the job.
+        ValidationError: The plan does not fit the job, or one of the others does not exist.
         ResourceNotFoundError: The plan does not exist.
     """
     check_role(context, request["RoleArn"])

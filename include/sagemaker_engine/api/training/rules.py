@@ -66,8 +66,8 @@ def _resources(request: Request) -> Iterator[str]:
     if not groups and not resources.get("InstancePreferences") and len(single) != 2:
         missing = {"InstanceType", "InstanceCount"} - set(single)
         yield (
-            f"{' and '.join(sorted(missing))} in ResourceConfig must be given if InstanceGroups "
-            "is not given."
+            f"{' and '.join(sorted(missing))} in ResourceConfig must be given if neither "
+            "InstanceGroups nor InstancePreferences is given."
         )
     names = [group.get("InstanceGroupName") for group in groups or ()]
     if len(set(names)) != len(names):

@@ -43,7 +43,7 @@ _TRIAL_ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJobs:
-    """Handlers of tuning jobs; `wake` makes the searches poll immediately."""
+    """Handlers of tuning jobs; `wake` makes the thread that advances tuning jobs poll immediately."""
 
     context: ApiContext
     tables: TuningTables
@@ -66,6 +66,7 @@ class TuningJobs:
         Raises:
             ValidationError: The request contradicts itself or names resources that do not exist.
             ResourceInUseError: A tuning job of this name exists.
+            ServiceError: ResourceLimitExceeded, for more trials than the service allows.
         """
         check_tuning_request(call.request)
         parents = check_parents(self.tables, call.request, region=call.region)
@@ -120,6 +121,7 @@ class TuningJobs:
         """Stop a tuning job: no more trials are launched, and the running ones are stopped.
 
         Raises:
+            ResourceNotFoundError: The tuning job does not exist.
             ValidationError: The tuning job has ended or is already stopping.
         """
         at, noun = self.context.clock(), "hyperparameter tuning job"
@@ -131,6 +133,7 @@ class TuningJobs:
         """Delete a tuning job that has ended. Its training jobs are kept, as documented.
 
         Raises:
+            ResourceNotFoundError: The tuning job does not exist.
             ValidationError: The tuning job has not ended.
         """
         row = self._row(call)

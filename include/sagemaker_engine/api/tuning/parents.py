@@ -47,7 +47,7 @@ def check_parents(tables: TuningTables, request: Request, *, region: str) -> lis
 
 
 def inherit(tables: TuningTables, parents: list[TuningRow]) -> list[dict[str, Any]]:
-    """Return the results of the parents' own trials with an objective: hyperparameters, objective, summary."""
+    """Return hyperparameters, objective and summary of each of the parents' own trials that has an objective."""
     inherited = []
     for parent in parents:
         plan = read_plan(parent.request)
@@ -127,7 +127,10 @@ def _names(definition: Definition) -> set[str]:
 
 
 def _num_changes(new: Definition, old: Definition) -> int:
-    """Return the number of changes: 1 per range that became static (per value, if categorical), 2 per changed value."""
+    """Return the number of changes to the parent's definition.
+
+    A changed static value counts 2. A range that became static counts 1, or 1 per category if it is categorical.
+    """
     fixed = [each for each in old.space.ranges if each.name in new.static]
     count = sum(len(each.values) if each.kind is RangeKind.CATEGORICAL else 1 for each in fixed)
     return count + sum(

@@ -1,4 +1,4 @@
-"""Rules of CreateHyperParameterTuningJob that need two members, in the order of their evaluation.
+"""Rules of CreateHyperParameterTuningJob that the service model cannot express, in the order of their evaluation.
 
 Messages are the service's own if its users have reported them; the others imitate its wording.
 """
@@ -37,8 +37,8 @@ def check_tuning_request(request: Request) -> None:
     """Check the rules that the service model cannot express.
 
     Raises:
-        ValidationError: Members contradict each other; the first contradiction is named.
-        ServiceError: ResourceLimitExceeded, for more jobs than an account may have.
+        ValidationError: A rule is violated; the message is about the first such rule.
+        ServiceError: ResourceLimitExceeded, for more trials than the service allows.
     """
     for rule in _SHAPE_RULES:
         for problem in rule(request):
