@@ -357,6 +357,7 @@ def test_job_waits_until_its_plan_begins(
     assert [each["TrainingJobName"] for each in listed["TrainingJobSummaries"]] == [name]
 
 
+@pytest.mark.slow
 def test_job_waits_for_the_instances_that_another_job_uses(
     endpoint: Endpoint, advance: Callable[[float], None]
 ) -> None:

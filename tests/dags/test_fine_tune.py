@@ -205,6 +205,7 @@ def test_gate_refuses_a_spoiled_adapter(
     assert "not registered: needs gain > 0" in result(dag_run, "report")["note"]
 
 
+@pytest.mark.slow
 def test_bad_rows_are_refused_by_number_before_anything_is_paid(
     database: Any, aws_connection: RunningEngine, sagemaker: Any, s3: Any
 ) -> None:

@@ -13,6 +13,7 @@ from tests.dags.test_train_end_to_end import result
 pytestmark = [pytest.mark.dag_run, pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("aws_connection")
 def test_a_script_that_fails_its_smoke_test_is_not_trained(
     own_dag: Any,  # noqa: F811

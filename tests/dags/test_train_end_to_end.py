@@ -81,6 +81,7 @@ def recounted(s3: Any, uri: str, folder: Path) -> int:
     return verify([str(folder)])
 
 
+@pytest.mark.slow
 def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     database, aws_connection, s3, sagemaker, tmp_path
 ):

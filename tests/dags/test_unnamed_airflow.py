@@ -38,6 +38,7 @@ claims()
 """
 
 
+@pytest.mark.slow
 def test_a_dag_claims_its_bucket_once(
     database: Any, engine: RunningEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

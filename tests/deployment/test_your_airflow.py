@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.testing import RunningEngine
 
-VERSIONS = ["3.2.1", pytest.param("3.3.1", marks=pytest.mark.slow)]
+VERSIONS = [pytest.param(each, marks=pytest.mark.slow) for each in ("3.2.1", "3.3.1")]
 OWN_FILES = {
     "include/__init__.py": "",
     "include/helpers.py": "GREETING = 'ours'\n",

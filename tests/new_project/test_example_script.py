@@ -23,6 +23,7 @@ pytestmark = pytest.mark.torch
 MAX_STEPS = 20
 
 
+@pytest.mark.slow
 def test_the_training_tab_reads_the_examples_log(tmp_path: Path) -> None:
     platform = Platform.PLAIN
     script = tmp_path / "train.py"

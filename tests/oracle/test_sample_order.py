@@ -10,6 +10,7 @@ from trainer.data.sample_order import SampleOrder
 from verify.sample_order import digest_of_positions, samples_at
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     num_samples=st.integers(1, 5000),

@@ -88,6 +88,7 @@ def trained(spec: Any, run_id: str) -> Any:
     return TrainingJobOperator.execute.__wrapped__(made, TaskSurroundings(run_id=run_id).context)
 
 
+@pytest.mark.slow
 def test_a_second_airflow_neither_adopts_nor_pays_for_the_job_of_the_first(enter, bucket, script):
     first = enter(Airflow())
     done = trained(script(PRINTS), "scheduled")

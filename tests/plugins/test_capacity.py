@@ -176,6 +176,7 @@ def test_full_quota_is_waited_for_in_the_triggerer(aws_connection, task, script)
     assert set(task.xcoms) == set(), "its name was stored before the deferral"
 
 
+@pytest.mark.slow
 def test_code_is_packed_once_however_long_the_quota_is_full(aws_connection, task, script):
     spec = script(PRINTS)
     with faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": 2}):
@@ -276,6 +277,7 @@ def test_execution_timeout_ends_the_waiting_for_quota(aws_connection, task, scri
     assert job_names(sagemaker, task) == []
 
 
+@pytest.mark.slow
 def test_training_that_falls_silent_is_stopped_and_resumed(aws_connection, task, script, sagemaker):
     place = {"checkpoint_s3_uri": checkpoints(aws_connection, task), "heartbeat_timeout_s": 3}
     made = operator(script(FALLS_SILENT, **place))
@@ -320,8 +322,16 @@ def _heard_at(logs: Any, job: str) -> float:
 
 @pytest.mark.parametrize(
     ("source", "max_run", "kind"),
-    [(SAVES_AND_NEVER_ENDS, 12, ResumableTimeLimitError), (NEVER_ENDS, 2, TimeLimitError)],
-    ids=["checkpoints", "none"],
+    [
+        pytest.param(
+            SAVES_AND_NEVER_ENDS,
+            12,
+            ResumableTimeLimitError,
+            id="checkpoints",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(NEVER_ENDS, 2, TimeLimitError, id="none"),
+    ],
 )
 def test_max_run_is_retried_only_where_the_attempt_left_checkpoints(
     aws_connection, task, script, source, max_run, kind

@@ -490,6 +490,7 @@ def job_deferred_for(act: Any, *arguments: Any, **more: Any) -> tuple[str, dict[
     return deferred.value.trigger.watch.job_name, deferred.value.kwargs
 
 
+@pytest.mark.slow
 def test_a_running_job_is_watched_before_one_that_ended_while_the_trigger_had_failed(
     two_jobs: Any, task: Any
 ) -> None:
@@ -511,6 +512,7 @@ def test_a_running_job_is_watched_before_one_that_ended_while_the_trigger_had_fa
     assert result == last["watched"]
 
 
+@pytest.mark.slow
 def test_an_ended_job_whose_statistics_cannot_be_read_is_given_up(
     two_jobs: Any, task: Any, aws_connection: RunningEngine
 ) -> None:

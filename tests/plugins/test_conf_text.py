@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from sagemaker_training import mapping
 
@@ -131,6 +132,7 @@ def tags_of(text: str) -> list[tuple[str, frozenset[str]]]:
 PLAIN = tags_of("plain")
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(text=HOSTILE)
 def test_text_of_a_run_makes_no_element_of_its_report(text: str) -> None:

@@ -139,6 +139,7 @@ def test_nothing_is_created_whose_price_is_unknown_or_that_the_cap_does_not_pay(
         assert made.task_jobs(task.context).of_attempt(1) is None
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_follower_stops_a_job_at_its_cap_without_a_model_and_the_task_says_so(
     spec: Any, task: Any, caplog: pytest.LogCaptureFixture

@@ -156,7 +156,13 @@ def test_sharding_uploads_each_shard_through_a_row_of_500s(patient, task, s3, hu
     assert rows_of(told) == expected
 
 
-@pytest.mark.parametrize("outage_s", [4.0, pytest.param(60.0, marks=LONG)], ids=["4s", "a-minute"])
+@pytest.mark.parametrize(
+    "outage_s",
+    [
+        pytest.param(4.0, id="4s", marks=pytest.mark.slow),
+        pytest.param(60.0, id="a-minute", marks=LONG),
+    ],
+)
 def test_sharding_outlasts_an_outage_that_ends_others(
     engine, task, s3, monkeypatch, outage_s
 ) -> None:

@@ -150,6 +150,7 @@ def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, scr
     assert event["job"]["status"] == "Stopped"
 
 
+@pytest.mark.slow
 def test_kill_is_repeated_until_the_service_answers(
     steady_engine, task, script, caplog, monkeypatch
 ):
@@ -175,6 +176,7 @@ def test_kill_that_never_arrives_says_so(steady_engine, task, script, caplog):
     assert "stop it by hand" in caplog.text
 
 
+@pytest.mark.slow
 def test_log_that_may_not_be_read_costs_one_warning(engine, task, script, caplog, monkeypatch):
     refused = (400, {"__type": "AccessDeniedException", "message": "not for you"})
     with answering([refused]) as logs_url:

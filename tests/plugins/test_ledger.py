@@ -203,6 +203,7 @@ def test_ledger_that_cannot_be_read_is_no_ledger(aws_connection):
     assert closed_ledger(lost) is None
 
 
+@pytest.mark.slow
 def test_job_with_a_warm_pool_is_settled_with_the_pool_once_it_is_released(
     aws_connection, task, script, sagemaker
 ):

@@ -101,7 +101,16 @@ def comparable(request: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK_CASES = ("torchrun", "everything")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *QUICK_CASES,
+        *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case not in QUICK_CASES),
+    ],
+)
 def test_the_request_is_the_one_that_train_sends(
     case: str, source: str, clients: AwsClients
 ) -> None:
@@ -254,7 +263,14 @@ def refused_members() -> dict[str, tuple[dict[str, Any], str]]:
     }
 
 
-@pytest.mark.parametrize("case", ["docker", "quote", "pipeline", "spot"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "docker",
+        "quote",
+        *(pytest.param(case, marks=pytest.mark.slow) for case in ("pipeline", "spot")),
+    ],
+)
 def test_what_no_job_can_be_or_the_sdk_would_break_is_refused(
     case: str, source: str, clients: AwsClients
 ) -> None:

@@ -74,6 +74,7 @@ def printed(aws_connection: Any, task: Any, script: Any) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     printed: dict[str, Any], aws_connection: Any, s3: Any, task: Any, tmp_path: Path
 ) -> None:

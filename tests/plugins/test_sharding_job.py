@@ -115,7 +115,7 @@ def rows_of(told: dict[str, Any]) -> dict[str, list[tuple[int, str, int]]]:
     return found
 
 
-@pytest.mark.parametrize("data_format", ["jsonl", "csv"])
+@pytest.mark.parametrize("data_format", [pytest.param("jsonl", marks=pytest.mark.slow), "csv"])
 def test_two_instances_shard_every_row_once_and_as_the_worker_does(
     aws_connection, task, s3, sagemaker, data_format
 ):
@@ -147,6 +147,7 @@ def test_two_instances_shard_every_row_once_and_as_the_worker_does(
     assert "job_name" not in later.xcoms
 
 
+@pytest.mark.slow
 def test_deferred_job_is_merged_when_the_trigger_fires(
     aws_connection, task, s3, sagemaker, monkeypatch
 ):
@@ -174,6 +175,7 @@ def test_deferred_job_is_merged_when_the_trigger_fires(
     assert not job.get("NetworkConfig", {}).get("EnableNetworkIsolation"), "it reads S3 itself"
 
 
+@pytest.mark.slow
 def test_part_that_fails_names_the_fault_and_leaves_no_index(aws_connection, task, s3):
     files = source_files("csv") | {"part-9.csv.gz": "this is no gzip\n"}
     source = put_source(s3, aws_connection, task.run_id, files)
@@ -234,6 +236,7 @@ def token_rows_of(told: dict[str, Any]) -> tuple[ShardIndex, dict[str, list[tupl
     return index, found
 
 
+@pytest.mark.slow
 def test_instances_tokenise_by_the_workers_file_as_the_worker_does(
     aws_connection, task, s3, tmp_path, monkeypatch
 ):

@@ -111,7 +111,13 @@ def test_second_start_adopts_the_completed_job(aws_connection, task, script, sag
     assert len(job_names(sagemaker, task)) == 1
 
 
-@pytest.mark.parametrize("source", [WAITS, PRINTS], ids=["running", "completed"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(WAITS, id="running"),
+        pytest.param(PRINTS, id="completed", marks=pytest.mark.slow),
+    ],
+)
 def test_job_of_another_deployment_is_not_taken_for_ours(
     aws_connection, task, script, sagemaker, source
 ):
@@ -127,6 +133,7 @@ def test_job_of_another_deployment_is_not_taken_for_ours(
         sagemaker.stop_training_job(TrainingJobName=name)
 
 
+@pytest.mark.slow
 def test_two_airflows_with_one_bucket_train_each_their_own_run_of_the_same_id(
     aws_connection, task, script, sagemaker, monkeypatch
 ):
@@ -144,6 +151,7 @@ def test_two_airflows_with_one_bucket_train_each_their_own_run_of_the_same_id(
     assert f"/trainyard/staging/runs/{task.dag_id}/" in staging["output_path"]
 
 
+@pytest.mark.slow
 def test_a_job_with_the_tag_of_another_deployment_is_not_adopted(
     aws_connection, task, script, sagemaker
 ):
@@ -209,6 +217,7 @@ def test_failure_that_nobody_saw_is_reported_before_anything_is_paid_again(
     assert len(job_names(sagemaker, task)) == 1
 
 
+@pytest.mark.slow
 def test_every_attempt_has_the_same_checkpoints(aws_connection, task, script, sagemaker):
     checkpoints = f"s3://{aws_connection.bucket}/checkpoints/{task.run_id}/"
     with pytest.raises(ScriptError):
@@ -230,6 +239,7 @@ def test_stopped_job_is_not_a_success(aws_connection, task, script, sagemaker):
         operator(script(WAITS)).execute_complete(task.context, event)
 
 
+@pytest.mark.slow
 def test_stopping_job_is_waited_for_before_the_next_attempt(
     aws_connection, task, script, sagemaker
 ):
@@ -458,6 +468,7 @@ def failed_trigger(made: TrainingJobOperator, task: Any) -> TaskDeferred:
     return waits.value
 
 
+@pytest.mark.slow
 def test_failed_trigger_takes_no_worker_and_the_job_is_found_again(
     aws_connection, task, script, sagemaker
 ):
@@ -620,6 +631,7 @@ def test_re_attached_job_that_a_person_stopped_is_not_started_again(
     assert len(job_names(sagemaker, task)) == 1
 
 
+@pytest.mark.slow
 def test_killed_rank_is_retried_on_its_checkpoints(aws_connection, task, script, caplog):
     dies_once = (
         "import os, pathlib, signal, time\n"

@@ -308,6 +308,7 @@ def test_second_start_adopts_the_completed_search(ended, sagemaker):
     assert len(searches(sagemaker, ended.task)) == 1
 
 
+@pytest.mark.slow
 def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by_another(
     connection, code, sagemaker
 ):
@@ -402,6 +403,7 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     assert len(tables) == len(set(tables)) > 2
 
 
+@pytest.mark.slow
 def test_search_whose_trials_all_fail_raises_their_cause_and_is_not_repeated(
     connection, code, sagemaker
 ):

@@ -42,7 +42,7 @@ CASES = [
     for seed in range(NUM_SEEDS)
 ]
 if os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all":
-    CASES = [pytest.param(NUM_SEEDS, VICTIMS, id="each-once")]
+    CASES = [pytest.param(NUM_SEEDS, VICTIMS, id="each-once", marks=pytest.mark.slow)]
 
 
 @dataclass(kw_only=True)

@@ -116,6 +116,7 @@ def test_running_job_outlives_a_killed_engine(own_engine: RunningEngine) -> None
     assert "begun" in messages(own_engine, "long")
 
 
+@pytest.mark.slow
 def test_job_that_ended_while_no_engine_ran_is_completed(own_engine: RunningEngine) -> None:
     start_job(own_engine, "short", "sleep 3.75; echo ended")
     reaches(own_engine, "short", "Training")

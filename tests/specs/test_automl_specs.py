@@ -88,7 +88,9 @@ def test_all_faults_are_told_at_once() -> None:
         pytest.param(
             {"dataset": "own", "source": "s3://b/t"}, "target_column: is required", id="no target"
         ),
-        pytest.param({"source": "s3://b/t"}, 'set dataset to "own"', id="source of a bundled table"),
+        pytest.param(
+            {"source": "s3://b/t"}, 'set dataset to "own"', id="source of a bundled table"
+        ),
         pytest.param({"dataset": "titanic"}, "is not a known dataset", id="unknown table"),
         pytest.param(
             {"test_fraction": 1.0},

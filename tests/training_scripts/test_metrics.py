@@ -90,6 +90,7 @@ def test_signs_of_life_end_after_the_time_that_the_work_may_take(tmp_path):
     assert not stream.getvalue()
 
 
+@pytest.mark.slow
 def test_the_first_step_of_a_compiled_model_gives_signs_of_life(make_job):
     job = make_job()
 

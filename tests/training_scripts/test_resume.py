@@ -57,7 +57,7 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job, unbroken):
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"precision": "fp16"}, id="fp16-scaler"),
+        pytest.param({"precision": "fp16"}, id="fp16-scaler", marks=SLOW),
         pytest.param(
             {"world_size": 3, "global_batch_size": 6}, id="3-ranks", marks=pytest.mark.slow
         ),
@@ -123,6 +123,7 @@ def test_2_ranks_then_1_then_2_lose_and_repeat_no_sample(make_job):
     assert job.losses() == pytest.approx(unbroken.losses(), rel=RANKS_RTOL)
 
 
+@pytest.mark.slow
 def test_ranks_that_change_draw_no_mask_of_dropout_again(make_job):
     settings = {"dropout": 0.5, "checkpoint_interval": 3, "learning_rate": 1e-30, "log_interval": 1}
     job, other = make_job(), make_job("other")
@@ -252,6 +253,7 @@ def test_full_disk_costs_checkpoints_only_and_the_last_good_one_stays(make_job):
                (job.base_dir / "checkpoints").iterdir())  # fmt: skip
 
 
+@pytest.mark.slow
 def test_run_without_any_good_checkpoint_starts_again_and_says_so(make_job):
     job = make_job()
     job.run()
@@ -310,6 +312,7 @@ def test_finished_run_takes_no_further_step_when_started_again(make_job):
     assert job.events("resume")[0]["step"] == 6
 
 
+@pytest.mark.slow
 def test_newest_checkpoints_are_kept(make_job):
     job = make_job()
 
@@ -343,6 +346,7 @@ def test_checkpoint_events_tell_how_long_training_stood_still(make_job):
 RESTARTED = {rank: {"TORCHELASTIC_RESTART_COUNT": "1"} for rank in range(2)}
 
 
+@pytest.mark.slow
 def test_ranks_that_torchrun_starts_again_go_on_after_one_was_killed(make_job, unbroken):
     job = make_job()
     job.start(**LONG)

@@ -313,6 +313,7 @@ def test_an_attempt_of_a_number_that_s3_has_is_not_put_over_it(
     assert caplog.text.count("attempt 1 already exists") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_training_whose_s3_failed_at_its_start_puts_its_statistics_later(
     make_job: Any, engine: RunningEngine, s3: S3Prefix, tmp_path: Path

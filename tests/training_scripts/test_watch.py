@@ -86,8 +86,10 @@ if len(sys.argv) > 2:
 
 @pytest.mark.parametrize(
     ("arguments", "status", "is_done"),
-    [(["5"], 0, True), (["5", "fault"], 1, False)],
-    ids=["whole", "fault at its end"],
+    [
+        pytest.param(["5"], 0, True, id="whole"),
+        pytest.param(["5", "fault"], 1, False, id="fault at its end", marks=pytest.mark.slow),
+    ],
 )
 def test_two_lines_watch_a_loop_until_the_process_ends(
     container, tmp_path, arguments, status, is_done

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_reached", "outcome"), [(True, pytest.fail.Exception), (False, pytest.skip.Exception)]
 )

@@ -40,6 +40,7 @@ def test_a_job_that_writes_more_than_its_volume_fails_as_its_write_would_have(
     assert row.state["SecondaryStatus"] == "Failed"
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_with_a_full_volume_fails_too(bench: JobBench) -> None:
     row = bench.run("ends", "fallocate -l 1100M /opt/ml/model/weights", **resources())
 

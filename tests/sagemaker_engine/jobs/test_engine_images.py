@@ -49,6 +49,7 @@ def test_an_image_is_built_by_the_first_job_that_needs_it(image_bench: JobBench)
     assert STUBS_INSIDE not in image_bench.log("second")[1]
 
 
+@pytest.mark.slow
 def test_a_torchrun_job_builds_its_image_before_it_looks_for_torchrun(
     image_bench: JobBench, image_files: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_torchrun_job_builds_its_image_before_it_looks_for_torchrun(
     assert "42" in image_bench.log("first")
 
 
+@pytest.mark.slow
 def test_what_a_job_installs_stays_in_the_job(image_bench: JobBench) -> None:
     spoil = "python -c \"import tiny; open(tiny.__file__, 'w').write('ANSWER = 0')\""
 
@@ -118,6 +120,7 @@ def test_a_job_that_fails_otherwise_gets_no_advice(bench: JobBench) -> None:
     assert "torchvision" not in " ".join(bench.log("other")).replace("torchvisions", "")
 
 
+@pytest.mark.slow
 def test_a_script_is_found_the_version_of_its_images_tag(
     image_bench: JobBench, image_files: Path
 ) -> None:

@@ -73,6 +73,7 @@ echo $((user + system)) $(getconf CLK_TCK) $((ended - began))
 """
 
 
+@pytest.mark.slow
 def test_slow_host_runs_a_share_of_the_time(bench: JobBench) -> None:
     """The share of a loop's time in which it had a processor: on a busy machine it is only smaller."""
     put_faults(bench, {"what": "slow", "factor": 0.2})

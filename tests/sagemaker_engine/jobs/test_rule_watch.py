@@ -84,6 +84,7 @@ def test_bad_run_is_stopped_long_before_its_end_and_its_checkpoint_kept(bench: J
     assert kept == ["checkpoints/step-0/state"]
 
 
+@pytest.mark.slow
 def test_rules_judge_on_over_an_interruption(bench: JobBench) -> None:
     put_faults(bench, {"what": "interrupt", "at": {"step": 15}})
 

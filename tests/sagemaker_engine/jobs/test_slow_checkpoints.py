@@ -87,6 +87,7 @@ def slow_uplink(bytes_per_s: float) -> dict[str, Any]:
     return {"id": "line", "what": "slow_uplink", "megabytes_per_s": rate}
 
 
+@pytest.mark.slow
 def test_hosts_that_vanish_leave_a_whole_checkpoint_behind(bench: JobBench, tmp_path: Path) -> None:
     put_data(bench, tmp_path / "data")
     put_faults(bench, slow_uplink(0))

@@ -209,6 +209,7 @@ def test_an_object_lost_under_a_pipe_fails_the_job(bench: JobBench) -> None:
     assert "Stopping" not in statuses(row.state)
 
 
+@pytest.mark.slow
 def test_a_job_whose_lines_the_disk_does_not_take_fails_with_the_reason(bench: JobBench) -> None:
     metric = {"Name": "loss", "Regex": r"loss=(\d+)"}
     bench.train(
@@ -362,6 +363,7 @@ def test_a_job_runs_with_whatever_the_machine_allows(
     assert len(said) == len(capabilities.losses(features))
 
 
+@pytest.mark.slow
 def test_requirements_are_installed_in_the_job_only(bench: JobBench) -> None:
     wheel = io.BytesIO()
     with zipfile.ZipFile(wheel, "w") as archive:

@@ -44,7 +44,13 @@ ssh algo-2 'echo done > /tmp/over' 2> /dev/null || true  # it may end before it 
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("features", [("user", *OWN), OWN], ids=["in-a-user-namespace", "as-root"])
+@pytest.mark.parametrize(
+    "features",
+    [
+        pytest.param(("user", *OWN), id="in-a-user-namespace", marks=pytest.mark.slow),
+        pytest.param(OWN, id="as-root"),
+    ],
+)
 def test_an_instance_runs_commands_on_another(bench: JobBench, features: tuple[str, ...]) -> None:
     refusal = capabilities.works(features, bench.settings.root)
     if refusal is not None:

@@ -139,6 +139,7 @@ def test_trial_whose_runner_was_killed_is_counted_and_the_search_goes_on(
     assert described["BestTrainingJob"]["TrainingJobName"] != victim
 
 
+@pytest.mark.slow
 def test_sigterm_stops_the_search(own_engine: RunningEngine) -> None:
     start_search(own_engine, "sleep 600\n")
     wait_for_trials(own_engine, 1)

@@ -24,11 +24,11 @@ LLAMA = {
 }  # fmt: skip
 LAYOUTS = {
     "fsdp-2": (2, {}),
-    "fsdp-2-llama-tied": (2, {**LLAMA, "tied_embeddings": "true"}),
-    "hsdp-2x2": (4, {"hybrid_shard_degree": 2}),
     "pipeline-2-tensor-2": (4, {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2}),
 }
 MORE = {
+    "fsdp-2-llama-tied": (2, {**LLAMA, "tied_embeddings": "true"}),
+    "hsdp-2x2": (4, {"hybrid_shard_degree": 2}),
     "tensor-2-llama": (2, {**LLAMA, "tensor_parallel_degree": 2}),
     "context-2-llama": (2, {**LLAMA, "context_parallel_degree": 2}),
     "pipeline-2-llama": (2, {**LLAMA, "pipeline_parallel_degree": 2}),

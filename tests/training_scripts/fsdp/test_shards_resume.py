@@ -49,6 +49,7 @@ def goes_on(make_job, before, after):
     assert job.losses() == pytest.approx([event["loss"] for event in history], rel=RTOL)
 
 
+@pytest.mark.slow
 def test_another_layout_goes_on_from_the_shards(make_job):
     goes_on(make_job, "fsdp-2", "tensor-2-fsdp-2")
 

@@ -87,6 +87,7 @@ def test_every_algorithm_beats_the_baseline_by_far(name: str, algorithm: str) ->
             assert found["LogLoss"] < base["LogLoss"] / 2
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_model() -> None:
     first, second = (scores_of(tables_of("wine"), "randomforest") for _ in range(2))
     assert np.array_equal(first, second)
