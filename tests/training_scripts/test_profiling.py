@@ -48,7 +48,7 @@ def test_more_steps_than_can_be_kept_are_refused() -> None:
 
 
 def test_one_profiler_is_not_asked_for_twice() -> None:
-    with pytest.raises(HyperparameterError, match="request the same steps"):
+    with pytest.raises(HyperparameterError, match="need the profiler in the same steps"):
         Hyperparameters.load(
             json.dumps({"max_steps": 20, "profile_steps": 4, "trace_steps": "15:17"})
         )
