@@ -79,3 +79,11 @@ def test_a_cell_takes_its_instances_or_its_share_of_the_pool(
     conf: dict[str, Any], slots: int
 ) -> None:
     assert cell_slots(conf, most=16) == slots
+
+
+@given(at_once=st.integers(1, 40), most=st.integers(1, 100))
+def test_no_more_cells_than_wanted_fit_the_pool(at_once: int, most: int) -> None:
+    slots = cell_slots({"cells_at_once": at_once, "ranks": [1]}, most=most)
+
+    assert most // slots <= at_once
+    assert most % at_once or most // slots == at_once

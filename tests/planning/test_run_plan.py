@@ -163,10 +163,16 @@ TWELVE_BILLION = {
 }
 
 
-def test_disks_too_small_for_a_restart_are_a_warning() -> None:
-    conf = {**TWELVE_BILLION, "instance_type": "ml.g5.xlarge", "instance_count": 8}
+@pytest.mark.parametrize(
+    ("num_layers", "needed"), [(40, "at least 372 GB"), (28, "at least 261 GB")]
+)
+def test_disks_too_small_for_a_restart_are_a_warning(num_layers: int, needed: str) -> None:
+    """The disks have 250 GB, which are 233 GiB."""
+    sizes = {**TWELVE_BILLION, "num_layers": num_layers}
+    conf = {**sizes, "instance_type": "ml.g5.xlarge", "instance_count": 8}
     (warning,) = (each for each in plan_run(conf).warnings if each.where == "instance_type")
     assert "250 GB of local disks" in str(warning)
+    assert needed in str(warning)
 
 
 def test_download_of_checkpoints_at_a_restart_is_told_with_its_price() -> None:

@@ -74,6 +74,13 @@ def values(engine: RunningEngine) -> dict[str, float]:
     }
 
 
+def test_a_token_of_nobody_is_refused(own_engine: RunningEngine) -> None:
+    quotas = own_engine.client("service-quotas")
+
+    with pytest.raises(ClientError, match="InvalidPaginationTokenException"):
+        quotas.list_service_quotas(ServiceCode="sagemaker", NextToken="second")
+
+
 def on(instance_type: str, count: int = 1) -> dict[str, Any]:
     return {"InstanceType": instance_type, "InstanceCount": count, "VolumeSizeInGB": 1}
 

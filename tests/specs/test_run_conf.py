@@ -304,7 +304,7 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},
-            "capacity_ladder[1].instance_count: gives a number of ranks that does not divide the global batch evenly",
+            "capacity_ladder[1].instance_count: gives a number of ranks that does not divide global_batch_size evenly",
         ),
         (
             {"capacity_ladder": LADDER[2:] + LADDER[1:2], "checkpoint_interval": -1},
@@ -317,13 +317,27 @@ def test_a_wrong_ladder_is_refused(params: dict[str, Any], says: str) -> None:
     assert says in refusal(**params)
 
 
+def test_ranks_that_split_one_model_count_once_on_every_rung() -> None:
+    ladder = [{"instance_type": f"ml.{name}.xlarge", "instance_count": 2} for name in ("g5", "g6")]
+    conf = {
+        "strategy": "fsdp",
+        "hyperparameters": {"tensor_parallel_degree": 2},
+        "global_batch_size": 8,
+        "micro_batch_size": 8,
+        "capacity_ladder": ladder,
+    }
+
+    assert "divide global_batch_size" not in refusal(**conf, max_run_s=-1)
+    assert "12 with 8 x 1 data-parallel ranks" in refusal(**{**conf, "global_batch_size": 12})
+
+
 def test_all_rungs_are_checked_at_once() -> None:
     message = refusal(
         capacity_ladder=[{**each, "instance_count": 3} for each in LADDER], global_batch_size=16
     )
 
     assert (
-        message.count("gives a number of ranks that does not divide the global batch evenly") == 2
+        message.count("gives a number of ranks that does not divide global_batch_size evenly") == 2
     )
     assert "global_batch_size: must be a multiple" in message
 

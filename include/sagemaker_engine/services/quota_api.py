@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.wire.errors import ServiceError, ValidationError
 from sagemaker_engine.wire.json_service import NotOursError
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,9 +64,11 @@ class ServiceQuotas:
         return self.quotas.all(call.region)
 
     def _page(self, call: Call, found: list[dict[str, Any]]) -> dict[str, Any]:
-        start = int(call.request.get("NextToken", 0))
-        end = start + call.request.get("MaxResults", PAGE)
-        return {"Quotas": found[start:end], "NextToken": str(end) if end < len(found) else None}
+        try:
+            page, token = page_of(found, call.request, default=PAGE)
+        except ValidationError as error:
+            raise ServiceError("InvalidPaginationTokenException", error.message) from error
+        return {"Quotas": page, "NextToken": token}
 
     def _described(self, call: Call, quota: Quota, value: float) -> dict[str, Any]:
         return {

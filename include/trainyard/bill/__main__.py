@@ -47,7 +47,10 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
         return FAILED
     try:
         bill = RunBill.of(_answers(record), ended_at=record.ended_at, now=now())
-    except (BotoCoreError, ClientError, ContractError) as error:
+    except ContractError as error:
+        sys.stderr.write(f"error: Cost Explorer: {error}\n")
+        return FAILED
+    except (BotoCoreError, ClientError) as error:
         sys.stderr.write(
             f"error: Cost Explorer: {error}; your AWS identity needs ce:GetCostAndUsage\n"
         )

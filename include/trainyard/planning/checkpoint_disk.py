@@ -76,9 +76,10 @@ def _full_disk(
     written = copies * checkpoint / hosts
     restored = (kept + 1) * checkpoint + checkpoint / hosts
     model = checkpoint / 3
-    needed_gb = math.ceil((max(written, restored) + model) / BYTES_PER_GIB)
+    needed = max(written, restored) + model
     disks_gb = instance.local_storage_gb if instance.has_local_storage else conf.volume_size_gb
-    if disks_gb is None or needed_gb <= disks_gb:
+    unit, name = (1e9, "GB") if instance.has_local_storage else (BYTES_PER_GIB, "GiB")
+    if disks_gb is None or needed <= disks_gb * unit:
         return
     is_of_restart = restored > written
     cause = (
@@ -89,8 +90,8 @@ def _full_disk(
     yield Finding(
         where="instance_type" if instance.has_local_storage else "volume_size_gb",
         what=f"may give too little disk space on a host for {cause}",
-        got=f"{disks_gb} GB of local disks" if instance.has_local_storage else f"{disks_gb} GiB",
-        allowed=f"at least {needed_gb} GiB, and room for the data",
+        got=f"{disks_gb} {name}{' of local disks' if instance.has_local_storage else ''}",
+        allowed=f"at least {math.ceil(needed / unit)} {name}, and room for the data",
         severity=Severity.WARNING,
         next_step="choose a larger type" if instance.has_local_storage else "raise volume_size_gb",
     )

@@ -49,7 +49,6 @@ class ScriptMemory:
         checkpoint_device: accelerator bytes per parameter of the rank's shard at a checkpoint, in addition to a step's.
         checkpoint_host: host bytes per parameter of the rank's shard at a checkpoint; kept until the end.
         checkpoint_is_of_first: True if only rank 0 copies the state.
-        end_host: host bytes per parameter of the rank's stage, for each rank, at the end.
         end_host_of_first: host bytes per parameter of the whole model, for rank 0, at the end.
     """
 
@@ -58,7 +57,6 @@ class ScriptMemory:
     checkpoint_device: float
     checkpoint_host: float
     checkpoint_is_of_first: bool
-    end_host: float
     end_host_of_first: float
 
 
@@ -68,7 +66,6 @@ COPIES = ScriptMemory(
     checkpoint_device=0.0,
     checkpoint_host=BYTES_STATE,
     checkpoint_is_of_first=True,
-    end_host=0.0,
     end_host_of_first=BYTES_FP32,
 )
 """train_ddp.py: every rank creates the whole model on its host. Rank 0 copies the state at a checkpoint, and the
@@ -79,7 +76,6 @@ SHARDS = ScriptMemory(
     checkpoint_device=0.0,
     checkpoint_host=BYTES_STATE,
     checkpoint_is_of_first=False,
-    end_host=0.0,
     end_host_of_first=BYTES_FP32,
 )
 """train_fsdp.py: layers are created one by one. Each rank copies its shards to its host at a checkpoint. At the end
@@ -201,13 +197,11 @@ def phase_peaks(
         usable_bytes=host,
         cause="the copy of weights and moments that is being written",
     )
-    gathered = ranks * script.end_host * stage
     yield Peak(
         phase=PlanPhase.END,
         is_of_host=True,
-        num_bytes=copied + gathered + script.end_host_of_first * whole,
+        num_bytes=copied + script.end_host_of_first * whole,
         usable_bytes=host,
         cause=f"{format_bytes(copied)} of the last checkpoint's copy, "
-        f"{f'{format_bytes(gathered)} that its ranks gather, ' if gathered else ''}"
         f"{format_bytes(script.end_host_of_first * whole)} of the model that rank 0 writes",
     )

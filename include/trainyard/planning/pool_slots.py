@@ -134,9 +134,9 @@ def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
 def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the slots of one training of a comparison, from 1 to `most`.
 
-    This is the larger of two numbers: the instances of the comparison's largest training, and the pool's slots divided
-    by `cells_at_once`, rounded down. So at most `cells_at_once` trainings run at a time if it divides the slots. If
-    `cells_at_once` is 1, a training takes the whole pool, and no other job disturbs its measurements.
+    This is the largest of three numbers: the instances of the comparison's largest training, the pool's slots divided
+    by `cells_at_once`, and the fewest slots of which the pool has no room for one training more than `cells_at_once`.
+    If `cells_at_once` is 1, a training takes the whole pool, and no other job disturbs its measurements.
 
     Args:
         conf: a comparison's conf as its author wrote it.
@@ -150,7 +150,7 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     of_each_instance = _count(conf.get("processes_per_instance"), absent=ranks_on(instance_type))
     instances = -(-ranks // max(1, of_each_instance))
     at_once = _count(conf.get("cells_at_once"), absent=Comparison().cells_at_once)
-    share = most // at_once if at_once > 0 else 1
+    share = max(most // at_once, most // (at_once + 1) + 1) if at_once > 0 else 1
     return max(1, min(most, max(instances, share)))
 
 

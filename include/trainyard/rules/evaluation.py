@@ -136,7 +136,7 @@ def worst_of(severities: Iterable[Severity]) -> Severity | None:
 
 
 def _listed(issues: list[Issue]) -> list[Issue]:
-    """Return the first MOST_ISSUES issues. The last place is for the first one of the worst severity, if it is later."""
+    """Return the first MOST_ISSUES issues. If the worst severity comes later, its first issue has the last place."""
     listed, worst = issues[:MOST_ISSUES], worst_of(each.severity for each in issues)
     if worst is not worst_of(each.severity for each in listed):
         listed[-1] = next(each for each in issues if each.severity is worst)

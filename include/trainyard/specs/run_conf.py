@@ -145,10 +145,14 @@ class RunConf(BaseRunConf):
     @property
     def num_readers(self) -> int:
         """Data-parallel degree: number of parts of a global batch. Ranks that split one model read the same part."""
+        return self.num_readers_of(self.world_size)
+
+    def num_readers_of(self, ranks: int) -> int:
+        """Return the data-parallel degree of a training on this many ranks."""
         if self.strategy == "ddp":
-            return self.world_size
+            return ranks
         degrees = (int(self.hyperparameters.get(name, 1)) for name in SPLITTING_DEGREES)
-        return max(1, self.world_size // math.prod(degrees))
+        return max(1, ranks // math.prod(degrees))
 
     @property
     def num_state_shards(self) -> int:

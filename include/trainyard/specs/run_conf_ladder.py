@@ -43,16 +43,17 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield an error for each rung after the first with a number of ranks that does not divide the global batch."""
+    """Yield an error for each rung after the first whose ranks cannot divide the global batch evenly."""
     for index, rung in enumerate(conf.capacity_ladder[1:], 1):
         ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
-        at_once = conf.micro_batch_size * ranks
+        readers = conf.num_readers_of(ranks)
+        at_once = conf.micro_batch_size * readers
         if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
             yield Finding(
                 where=f"capacity_ladder[{index}].instance_count",
-                what="gives a number of ranks that does not divide the global batch evenly",
-                got=f"global_batch_size {conf.global_batch_size} with {conf.micro_batch_size} x {ranks} ranks",
-                allowed="a global batch that is a multiple of micro_batch_size x ranks on every tier",
+                what="gives a number of ranks that does not divide global_batch_size evenly",
+                got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {readers} data-parallel ranks",
+                allowed="a global batch that is a multiple of micro_batch_size x data-parallel ranks on every tier",
             )
 
 

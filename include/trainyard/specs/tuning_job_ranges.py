@@ -128,9 +128,9 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
         raise SpecError(
             [
                 Finding(
-                    where=f"{where}.type" if given else where,
+                    where=f"{where}.type" if "type" in given else where,
                     what="is not a kind of range",
-                    got=repr(given.get("type", "nothing") if given else value),
+                    got=repr(given.get("type")) if "type" in given else f"no type in {value!r}",
                     allowed="continuous or integer with min_value and max_value, categorical with values",
                     next_step=f"did you mean {near[0]!r}?" if near else None,
                 )
