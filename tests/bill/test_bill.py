@@ -187,6 +187,19 @@ def test_refusal_of_cost_explorer_names_the_permission(
     assert "ce:GetCostAndUsage" in capsys.readouterr().err
 
 
+def test_bill_in_another_currency_is_not_a_missing_permission(
+    api: Any, report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = json.dumps(PAGES[1:]).replace('"USD"', '"EUR"')
+    api.pages = json.loads(text)
+
+    assert main([str(report)], now=later(3)) == 2
+
+    error = capsys.readouterr().err
+    assert "got EUR; allowed: USD" in error
+    assert "ce:GetCostAndUsage" not in error
+
+
 @pytest.mark.engine
 def test_stored_bill_keeps_the_encryption_of_the_report(
     api: Any, report: Path, engine: RunningEngine, s3: Any, monkeypatch: pytest.MonkeyPatch

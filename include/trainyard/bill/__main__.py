@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
     try:
         bill = RunBill.of(_answers(record), ended_at=record.ended_at, now=now())
     except ContractError as error:
-        sys.stderr.write(f"error: Cost Explorer: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return FAILED
     except (BotoCoreError, ClientError) as error:
         sys.stderr.write(
