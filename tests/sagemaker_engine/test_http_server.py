@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,10 @@ def test_a_stretch_of_a_file_is_sent_and_closed(start: Any, tmp_path: Path, meth
     assert answer.headers["Content-Length"] == "2000000"
     expected = path.read_bytes()[100:2_000_100] if method == "GET" else b""
     assert answer.content == expected
+    # The client has all bytes before the server closes the file.
+    deadline = time.monotonic() + EVENT_LIMIT_S
+    while not opened[0].file.closed and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert opened[0].file.closed
 
 

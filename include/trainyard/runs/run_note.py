@@ -43,8 +43,8 @@ def run_image(record: RunRecord) -> dict[str, str]:
 def _verdict(record: RunRecord) -> str:
     if record.status == STOPPED_BY_RULE and record.verdict:
         told = record.verdict
-        at = at_step(told["step"])
-        return f"Stopped by rule {told['rule']}{at}, no model: {told['evidence']}"
+        place = at_step(told["step"])
+        return f"Stopped by rule {told['rule']}{place}, no model: {told['evidence']}"
     if record.status == STOPPED_BY_CAP and record.cap_stop:
         return f"Stopped by its cost cap{record.cap_stop.at_step}"
     if record.status == STOPPED_IDLE and record.idle_stop:
