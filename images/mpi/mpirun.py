@@ -36,9 +36,10 @@ HOST_NAME_LIBRARY = "gethostname"
 def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return the command line for Open MPI 5. The program and its arguments are not changed.
 
-    Exports of variables that are not set are removed; Open MPI would print a warning and ignore them. Missing options
-    for placement get the defaults of Open MPI 4, because by default Open MPI 5 binds ranks to cores, and places all
-    ranks on the first host if more ranks than cores are allowed.
+    Exports of variables that are not set are removed; Open MPI would print a warning and ignore them. The preloaded
+    library for host names is removed. Without options for placement, ranks are mapped by slot, may exceed the cores
+    and are not bound: by default, Open MPI 5 binds them to cores, and places all on the first host if they may exceed
+    the cores.
 
     Example: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl
     ^openib train -x 1`.

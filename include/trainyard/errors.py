@@ -312,6 +312,11 @@ def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str
     return [lowered[each] for each in close]
 
 
+def did_you_mean(near: Sequence[str]) -> str | None:
+    """Return the question that suggests the near matches, or None if there are none."""
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else None
+
+
 def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
     """Return the finding for an unknown key of `where`, with the most similar known keys, or all if none is similar."""
     near = near_matches(key, known)
@@ -319,7 +324,7 @@ def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
         where=f"{where}.{key}" if where else key,
         what="is an unknown key",
         allowed=None if near else ", ".join(sorted(known)),
-        next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+        next_step=did_you_mean(near),
     )
 
 

@@ -112,7 +112,7 @@ def test_known_hardware(
 
 
 def test_an_unknown_type_names_the_nearest() -> None:
-    with pytest.raises(SpecError, match=r"got 'ml.m5.lrge'.*did you mean ml.m5.large"):
+    with pytest.raises(SpecError, match=r"got 'ml.m5.lrge'.*did you mean 'ml.m5.large'"):
         catalogue().find("ml.m5.lrge")
 
 

@@ -441,7 +441,7 @@ def test_every_candidate_uses_all_ranks_and_takes_the_whole_batch(
         ({"tokens": -1}, "tokens: is too small"),
         ({"deadline_h": 0}, "deadline_h: is too small"),
         ({"precision": "fp8"}, "precision: is not an allowed value; got fp8; allowed: bf16, fp32"),
-        ({"instance_types": ["ml.p4d.24xlrge"]}, "did you mean ml.p4d.24xlarge"),
+        ({"instance_types": ["ml.p4d.24xlrge"]}, "did you mean 'ml.p4d.24xlarge'"),
         (
             {"instance_types": ["ml.trn1.32xlarge"]},
             "is not an NVIDIA instance type of the catalogue",

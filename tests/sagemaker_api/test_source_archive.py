@@ -79,7 +79,7 @@ def test_an_executable_stays_one(folder: Path) -> None:
 
 
 def test_a_missing_entry_point_names_the_nearest_file(folder: Path) -> None:
-    with pytest.raises(SpecError, match=r"got trian.py; did you mean train.py\?"):
+    with pytest.raises(SpecError, match=r"got trian.py; did you mean 'train.py'\?"):
         source_archive(folder, entry_point="trian.py")
 
 

@@ -371,7 +371,7 @@ def test_all_wrong_settings_are_reported_together() -> None:
 
 
 def test_unknown_data_format_names_the_nearest() -> None:
-    with pytest.raises(SpecError, match="did you mean parquet"):
+    with pytest.raises(SpecError, match="did you mean 'parquet'"):
         Source(uri="x", data_format="parqet")  # type: ignore[arg-type]
     assert Source(uri="x", data_format="csv").data_format == DataFormat.CSV  # type: ignore[arg-type]
 

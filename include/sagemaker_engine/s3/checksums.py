@@ -123,9 +123,11 @@ def composite(algorithm: str, values: list[str]) -> str | None:
 def combine_crcs(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
     """Return the base64 CRC of the joined pieces, or None if `algorithm` is not a CRC.
 
-    `pieces` are (base64 CRC, length in bytes) in order. The data is not read again: appending n zero bytes to a
-    message multiplies its CRC register by a fixed matrix over GF(2), and squaring that matrix doubles n. So
-    crc(A || B) = M^len(B) * crc(A) xor crc(B), in O(log n) matrix products. Source: M. Adler, zlib, crc32_combine.
+    `pieces` are (base64 CRC, length in bytes) in order. The data is not read again: appending one zero byte to
+    a message multiplies its CRC register by a fixed matrix M over GF(2), and n zero bytes by M^n. So
+    crc(A || B) = M^len(B) * crc(A) xor crc(B), and squaring gives M^n in O(log n) products.
+    Source: M. Adler, zlib, crc32_combine.
+
     Example: the CRC32 of b"ab" follows from the CRC32 of b"a" and that of b"b".
     """
     if algorithm not in _CRCS:

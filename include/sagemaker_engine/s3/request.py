@@ -33,7 +33,7 @@ class S3Request:
         return None if value is None else str(value)
 
     def headers_under(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yield (rest of the name in lower case, value) of all headers that begin with `prefix`."""
+        """Yield (rest of the name in lower case, value) of each header and query parameter with this prefix."""
         mark = "HTTP_" + prefix.upper().replace("-", "_")
         for name, value in self.environ.items():
             if name.startswith(mark):

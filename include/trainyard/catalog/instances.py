@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import ContractError, Finding, Severity, SpecError, near_matches
+from trainyard.errors import ContractError, Finding, Severity, SpecError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ class Catalogue:
                     what="is not a training instance type of the catalogue",
                     got=repr(name),
                     allowed=f"one of {len(self.types)} types in include/trainyard/catalog/{DATA_FILE.name}",
-                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                    next_step=did_you_mean(near),
                 )
             ]
         )

@@ -78,7 +78,7 @@ def unpriced(on: str, max_cost_usd: float) -> Finding:
         where="max_cost_usd",
         what=f"cannot be enforced: the catalogue has no price for {on}",
         got=format_usd(max_cost_usd),
-        next_step="choose an instance type with a known price, or remove max_cost_usd and limit max_run",
+        next_step="choose an instance type with a known price, or remove max_cost_usd and limit the run time",
     )
 
 

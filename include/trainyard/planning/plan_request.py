@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.catalog.hardware import hardware
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.planning.shapes import FLASH, LLAMA, PUBLISHED, ModelShape, shape_of_size
 from trainyard.specs.reading import read_spec
 
@@ -103,7 +103,7 @@ class PlanRequest:
                     where=f"instance_types[{index}]",
                     what="is not an NVIDIA instance type of the catalogue; the planner supports no others",
                     got=name,
-                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                    next_step=did_you_mean(near),
                 )
 
     def _model(self) -> Iterator[Finding]:

@@ -296,9 +296,9 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     if needed_gib > has_gib:
         yield Finding(
             where="hidden_size",
-            what="makes, together with num_layers, a model that exceeds the memory of a rank",
-            got=f"{needed_gib:.1f} GiB for weights, gradients and optimizer",
-            allowed=f"{has_gib:.1f} GiB on {instance.name}",
+            what="is too large with this num_layers: the model does not fit into a rank's memory",
+            got=f"{needed_gib:.1f} GiB per rank for weights, gradients and optimizer",
+            allowed=f"{has_gib:.1f} GiB per rank of {instance.name}",
             next_step="choose a smaller model or a larger instance type",
         )
 

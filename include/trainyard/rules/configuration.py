@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Finding, FindingsError, Severity, SpecError, near_matches
+from trainyard.errors import Finding, FindingsError, Severity, SpecError, did_you_mean, near_matches
 from trainyard.rules.catalogue import RULES
 from trainyard.rules.custom_file import load_rule
 from trainyard.rules.evaluation import ConfiguredRule
@@ -165,7 +165,7 @@ def make_rule(
                     what="is not a known rule",
                     got=repr(name),
                     allowed=None if near else ", ".join(RULES),
-                    next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                    next_step=did_you_mean(near),
                 )
             ]
         )

@@ -15,7 +15,7 @@ import inspect
 from dataclasses import dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.rules.records import Facts, StepRecord
 from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.specs.reading import read_spec
@@ -110,7 +110,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
                 what=f"{file} has no function and no Rule dataclass named {name}",
                 got=type(found).__name__ if found is not None else "nothing",
                 allowed=", ".join(own) or "def name(record, history): ...",
-                next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                next_step=did_you_mean(near),
             )
         ]
     )

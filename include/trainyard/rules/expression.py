@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, NoReturn
 
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.rules.records import Facts, Record, StepRecord, Validation
 from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import History
@@ -279,7 +279,7 @@ def _refuse(
                 else ", ".join(known)
                 or "names, numbers, comparisons, the operators + - * / % ** and, or, not, "
                 f"and the functions {', '.join((*PLAIN, *WINDOWS, *BACK))}",
-                next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                next_step=did_you_mean(near),
             )
         ]
     )

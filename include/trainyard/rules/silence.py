@@ -85,8 +85,9 @@ class StalledTrainingRule(Rule):
 class Stalled(Rule):
     """No sign of life for longer than `threshold` seconds and `num_steps` times the median step time: a hang.
 
-    Any record of the training is a sign of life. Until the first step after a start, at least `startup_s` seconds are
-    allowed. If the instances ended without the mark `done`, the time up to their end counts as silence.
+    Starts, steps, validations, checkpoints and the lines `alive` are signs of life; samples of the host are not. Until
+    the first step after a start, at least `startup_s` seconds are allowed. If the instances ended without the mark
+    `done`, the time up to their end counts as silence.
     """
 
     SEVERITY = Severity.ERROR

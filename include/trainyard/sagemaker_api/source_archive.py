@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.units import format_bytes
 
@@ -136,7 +136,7 @@ def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> 
             what="does not exist in source_dir",
             got=entry_point,
             allowed=None if near else ", ".join(sorted(files)[:10]) or None,
-            next_step=f"did you mean {' or '.join(near)}?" if near else None,
+            next_step=did_you_mean(near),
         )
 
 

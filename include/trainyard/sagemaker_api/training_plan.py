@@ -188,7 +188,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has too few free instances: the training waits until other jobs of the plan end",
-                got=f"{self.available_instances} of {self.total_instances} are free in plan {self.name}",
+                got=f"{self.available_instances} free in plan {self.name}, {count} needed",
                 next_step="set max_wait_s to limit the wait",
                 severity=Severity.WARNING,
             )

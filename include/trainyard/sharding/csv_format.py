@@ -8,7 +8,7 @@ import re
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from trainyard.errors import DataError, near_matches
+from trainyard.errors import DataError, did_you_mean, near_matches
 from trainyard.sharding.csv_header import DELIMITER_BYTES, check_delimiter_line, delimiter_of
 from trainyard.sharding.csv_options import DIALECT_OPTIONS
 from trainyard.sharding.csv_quotes import CsvRecord, csv_records, whole_lines, without_comments
@@ -224,7 +224,7 @@ def _lacks_columns(file: SourceFile, unknown: list[str | int], names: list[str])
         where=file.name,
         got=", ".join(map(repr, unknown)),
         allowed=f"{', '.join(names[:_SHOWN_NAMES])}, or a position from 0 to {len(names) - 1}",
-        next_step=f"did you mean {near[0]!r}?" if near else "correct usecols in csv_options",
+        next_step=did_you_mean(near[:1]) or "correct usecols in csv_options",
     )
 
 

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainyard.errors import Finding, near_matches
+from trainyard.errors import Finding, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -54,7 +54,7 @@ def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
             where=f"csv_options.{name}",
             what="is not supported, because sharding reads all rows as text and derives the columns' types itself",
             allowed=", ".join(sorted(CSV_OPTIONS)),
-            next_step=f"did you mean {near[0]}?" if near else "remove it",
+            next_step=did_you_mean(near[:1]) or "remove it",
         )
     wrong = [name for name in _RULES.keys() & options.keys() if not _is_valid(name, options[name])]
     for name in sorted(wrong):
@@ -65,7 +65,7 @@ def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
             what="is not valid",
             got=repr(got),
             allowed=rule.allowed,
-            next_step=f"did you mean {near[0]!r}?" if near else rule.next_step,
+            next_step=did_you_mean(near[:1]) or rule.next_step,
         )
     yield from _pattern_findings(options)
     if not wrong:
@@ -111,10 +111,10 @@ def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
     if options.get("quotechar", '"') is None and options.get("quoting") != csv.QUOTE_NONE:
         yield Finding(
             where="csv_options.quotechar",
-            what="is null, but fields may be quoted",
+            what=f"is null, but quoting is not {csv.QUOTE_NONE} (no quotes)",
             got="null",
             allowed="one character",
-            next_step=f'if quotes are plain characters, set {{"quoting": {csv.QUOTE_NONE}}}',
+            next_step=f'if quote characters are part of the text, set {{"quoting": {csv.QUOTE_NONE}}}',
         )
 
 

@@ -96,7 +96,7 @@ def _merged(plan: DatasetPlan, objects: Objects, work_dir: Path | None) -> Shard
 
 
 def _stored(plan: DatasetPlan, objects: Objects) -> frozenset[str]:
-    """Return the shards that an earlier merge published."""
+    """Return the URIs of the shards that an earlier merge published."""
     prefixes = (f"{plan.uri}/{split}/" for split in SPLITS)
     return frozenset(each.uri for prefix in prefixes for each in objects.list(prefix))
 

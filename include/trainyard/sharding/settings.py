@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.sharding.csv_options import csv_findings
 from trainyard.sharding.local_files import PYTHON_STDLIB, LocalFiles
 
@@ -244,5 +244,5 @@ def _unknown_format(got: str) -> Finding:
         what="is an unknown data format",
         got=repr(str(got)),
         allowed=", ".join(DataFormat),
-        next_step=f"did you mean {near[0]}?" if near else None,
+        next_step=did_you_mean(near[:1]),
     )

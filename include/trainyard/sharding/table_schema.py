@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainyard.errors import DataError, Finding, SpecError, near_matches
+from trainyard.errors import DataError, Finding, SpecError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -168,7 +168,7 @@ def unknown_column(where: str, name: str, names: list[str]) -> Finding:
         what="is not a column of the table",
         got=repr(name),
         allowed=", ".join(each or "''" for each in names[:30]),
-        next_step=f"did you mean {near[0]!r}?" if near else None,
+        next_step=did_you_mean(near[:1]),
     )
 
 

@@ -137,9 +137,9 @@ def _waiting(conf: BaseRunConf) -> Iterator[Finding]:
     if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
         yield Finding(
             where="max_wait_s",
-            what="is allowed for spot instances only",
+            what="is allowed only with use_spot_instances or capacity_ladder",
             got=str(conf.max_wait_s),
-            next_step="set use_spot_instances, or remove max_wait_s",
+            next_step="set one of them, or remove max_wait_s",
         )
     if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
         yield Finding(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.specs.reading import read_spec
 
 MOST_CATEGORIES = 30
@@ -44,7 +44,7 @@ class ContinuousRange:
 
     @property
     def num_values(self) -> float:
-        """Number of values to try."""
+        """Number of distinct values: infinite."""
         return math.inf
 
 
@@ -76,7 +76,7 @@ class IntegerRange:
 
     @property
     def num_values(self) -> float:
-        """Number of values to try."""
+        """Number of distinct values."""
         return self.max_value - self.min_value + 1
 
 
@@ -96,7 +96,7 @@ class CategoricalRange:
 
     @property
     def num_values(self) -> float:
-        """Number of values to try."""
+        """Number of distinct values."""
         return len(self.values)
 
 
@@ -132,7 +132,7 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
                     what="is not a kind of range",
                     got=repr(given.get("type")) if "type" in given else f"no type in {value!r}",
                     allowed="continuous or integer with min_value and max_value, categorical with values",
-                    next_step=f"did you mean {near[0]!r}?" if near else None,
+                    next_step=did_you_mean(near[:1]),
                 )
             ]
         )

@@ -46,7 +46,7 @@ class ProcessingJobType(JobType):
         *,
         place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
+        """Upload the code, and return the CreateProcessingJob request and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec, region=clients.region)
         bounded = replace(self.spec, max_run=place.bounded_run_s(self.spec.max_run))

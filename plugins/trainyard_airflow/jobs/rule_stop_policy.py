@@ -214,7 +214,10 @@ class RuleStopPolicy(EndPolicy):
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
-        """Return whether a person must still answer for this job, or has answered "End the training"."""
+        """Return whether the question about this job is open, or was answered with "End the training".
+
+        There is a question only if the script ended the job at a non-finite value.
+        """
         return (
             self._asks
             and self._guarded(job) is not None

@@ -713,7 +713,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a type that nobody knows": (
         {"instance_type": "ml.p4d.24xlrge"},
         W,
-        "did you mean ml.p4d.24xlarge",
+        "did you mean 'ml.p4d.24xlarge'",
         {},
     ),
 }

@@ -51,7 +51,7 @@ class SequenceShare:
         return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return this rank's positions of tensors (batch, time)."""
+        """Return tensors of shape (batch, time) with the positions of this rank only."""
         return tuple(part[:, self.positions.to(part.device)] for part in batch)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:

@@ -227,7 +227,7 @@ class Emitter:
 
     @_survives
     def write_predictions(self, step: int, counts: Sequence[float]) -> None:
-        """Write the confusion counts (classes x classes), a flat list, row by row; rows are labels."""
+        """Write a confusion matrix. `counts` has its rows one after the other; a row is a label."""
         size = math.isqrt(len(counts))
         rows = [
             [int(count) for count in counts[row : row + size]]

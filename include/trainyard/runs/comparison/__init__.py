@@ -1,9 +1,7 @@
 """Comparison of parallelism strategies: one self-contained page, from the files that the trainings wrote.
 
-    measures        the measures in the files of one training
-    record          the record of all trainings
-    findings        conclusions from the record
-    charts, page    HTML of the record and the findings
-
-Pure. May import what `trainyard.runs` may.
+measures        the measures in the files of one training
+record          the record of all trainings
+findings        conclusions from the record
+charts, figures, table, page    HTML of the record and the findings
 """

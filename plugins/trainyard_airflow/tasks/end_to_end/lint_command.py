@@ -1,4 +1,6 @@
-"""`make lint-run CONF=file.json`: print the findings of preflight and of AWS's rules on a run or a job; start nothing.
+"""`make lint-run CONF=file.json`: check a run or a job without an account, print the findings, and start nothing.
+
+For a run, these are preflight's findings on conf, plan and script; for a job, those of the linter.
 
 The file contains a run's conf (as for `make run`) or a training job's spec, which is recognised by its `output_path`.
 """

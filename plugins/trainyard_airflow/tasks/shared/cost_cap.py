@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.cost_cap import unpriced
-from trainyard.errors import SpecError
+from trainyard.errors import Finding, SpecError
+from trainyard.units import format_usd
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,6 +44,12 @@ def cap_left_usd(
     others = [each for each in ledger.entries if each.task_id != task.task_id and each.is_settled]
     unknown = [each.name for each in others if each.cost_usd is None]
     if unknown:
-        raise SpecError([unpriced(f"job {', '.join(unknown)}", cap_usd)], subject="cost cap")
+        finding = Finding(
+            where="max_cost_usd",
+            what="cannot be enforced: the cost of an earlier job is unknown",
+            got=f"{format_usd(cap_usd)} for a run with {', '.join(unknown)}",
+            next_step="start a new run without max_cost_usd, or on instance types with a known price",
+        )
+        raise SpecError([finding], subject="cost cap")
     paid_usd = sum(each.cost_usd or 0.0 for each in others)
     return max(_LEAST_USD, cap_usd - paid_usd - kept_back_usd)

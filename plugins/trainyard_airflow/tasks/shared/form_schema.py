@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.specs.base_run_conf_rules import PATTERNS
 from trainyard.specs.limits import ABOVE_ZERO, LEAST, MOST, USUAL_MOST
 from trainyard_airflow.tasks.shared.schema_findings import NO_NAN, value_findings
@@ -169,8 +168,7 @@ def params_with(
         Finding(
             where=f"defaults.{name}",
             what="is not a field of the run",
-            allowed=", ".join(get_close_matches(name, params)) or None,
-            next_step="use a name of the form or of docs/params.md",
+            next_step=did_you_mean(near_matches(name, params)) or "use a name of docs/params.md",
         )
         for name in defaults
         if name not in params
