@@ -238,7 +238,7 @@ def _out_of_range(where: str, got: object, allowed: str) -> Finding:
 
 
 def _unknown_format(got: str) -> Finding:
-    near = near_matches(str(got), list(DataFormat))
+    near = near_matches(str(got), [each.value for each in DataFormat])
     return Finding(
         where="data_format",
         what="is an unknown data format",
