@@ -82,7 +82,9 @@ def test_more_ranks_than_processors_are_refused() -> None:
 def test_a_model_that_cannot_fit_a_rank_is_refused() -> None:
     message = refusal(num_layers=80, hidden_size=8192, num_heads=64)
 
-    assert "is too large with this num_layers: the model does not fit into a rank's memory" in message
+    assert (
+        "is too large with this num_layers: the model does not fit into a rank's memory" in message
+    )
 
 
 def test_bf16_on_hardware_without_it_is_refused() -> None:

@@ -92,7 +92,10 @@ def test_text_from_a_form_is_read() -> None:
             {"max_run_s": 10**7},
             "max_run_s: is too large; got 10000000; allowed: at most 2419200 (28 days)",
         ),
-        ({"max_wait_s": 7200}, "max_wait_s: is allowed only with use_spot_instances or capacity_ladder"),
+        (
+            {"max_wait_s": 7200},
+            "max_wait_s: is allowed only with use_spot_instances or capacity_ladder",
+        ),
         (
             {"use_spot_instances": True, "max_wait_s": 10, "max_run_s": 100},
             "max_wait_s: is shorter than max_run_s",
