@@ -88,7 +88,7 @@ def test_a_copy_on_the_accelerator_is_beside_the_step(monkeypatch: pytest.Monkey
     [
         ({"start_host": 100.0}, "at the start"),
         ({"checkpoint_device": 12.0 * 8}, "at the checkpoint"),
-        ({"end_host": 100.0}, "at the end"),
+        ({"end_host_of_first": 100.0}, "at the end"),
     ],
     ids=["start", "checkpoint", "end"],
 )
