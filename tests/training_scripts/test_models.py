@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
@@ -120,7 +122,7 @@ def test_unknown_kind_of_model_is_refused():
         build({"kind": "cnn"})
 
 
-def test_perceptron_takes_a_missing_number_as_the_mean_with_an_indicator():
+def test_perceptron_takes_a_number_that_is_missing_or_too_large_as_the_mean():
     config = MLPConfig(
         means=[5.0], stds=[2.0], category_sizes=[], num_outputs=1, num_layers=1, hidden_size=4
     )
@@ -128,9 +130,10 @@ def test_perceptron_takes_a_missing_number_as_the_mean_with_an_indicator():
     seen = []
     model.layers.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
 
-    model(torch.tensor([[float("nan")], [9.0]]), torch.empty(2, 0, dtype=torch.int64))
+    numbers = [[math.nan], [math.inf], [-math.inf], [1e300], [9.0]]
+    model(torch.tensor(numbers, dtype=torch.float64), torch.empty(5, 0, dtype=torch.int64))
 
-    torch.testing.assert_close(seen[0], torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+    torch.testing.assert_close(seen[0], torch.tensor([[0.0, 1.0]] * 4 + [[2.0, 0.0]]))
 
 
 def test_perceptron_gives_a_missing_category_its_own_embedding():

@@ -189,7 +189,7 @@ class ServedTable:
         numbers = [[_number(row, name) for name in self.layout.numbers] for row in rows]
         codes = [[self._code(row, name) for name in self.layout.categories] for row in rows]
         outputs = self.model(
-            _tensor(numbers, torch.float32, self.device), _tensor(codes, torch.int64, self.device)
+            _tensor(numbers, torch.float64, self.device), _tensor(codes, torch.int64, self.device)
         )
         return {"predictions": self._predictions(outputs.float().cpu())}
 
@@ -200,7 +200,7 @@ class ServedTable:
     def _predictions(self, outputs: Tensor) -> list[Any]:
         target = self.layout.target
         if not target.classes:
-            return (outputs[:, 0] * target.std + target.mean).tolist()
+            return (outputs[:, 0].double() * target.std + target.mean).tolist()
         shares = outputs.softmax(dim=1)
         return [
             {

@@ -29,7 +29,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
     An item has three tensors:
 
-    - numbers (batch, number columns), float32; NaN if a value is missing, infinite or beyond float32;
+    - numbers (batch, number columns), float64; NaN if a value is missing;
     - category codes (batch, category columns), int64; -1 if a value is missing;
     - target (batch): a class number as int64, or a standardised value as float32.
     """
@@ -103,10 +103,10 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         columns = self._gather(rows)
         layout = self._layout
-        numbers = [_usable(columns[name]) for name in layout.numbers]
+        numbers = [columns[name].to(torch.float64) for name in layout.numbers]
         codes = [columns[name].to(torch.int64) for name in layout.categories]
         return (
-            _stack(numbers, rows, torch.float32),
+            _stack(numbers, rows, torch.float64),
             _stack(codes, rows, torch.int64),
             self._target(columns[layout.target.name]),
         )
@@ -136,19 +136,13 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         if target.is_coded:
             return values.to(torch.int64)
         if target.classes is None:
-            return ((values.to(torch.float32) - target.mean) / target.std).to(torch.float32)
+            return ((values.to(torch.float64) - target.mean) / target.std).to(torch.float32)
         return torch.searchsorted(self._classes(values.dtype), comparable(values))
 
 
 def _signed(values: Tensor) -> Tensor:
     """Return a signed view of the same bits: torch 2.13 cannot assign rows of unsigned integers above 8 bits."""
     return values.view(_SIGNED.get(values.dtype, values.dtype))
-
-
-def _usable(values: Tensor) -> Tensor:
-    """Return numbers as float32 with NaN instead of infinity, since one infinite input makes the loss NaN."""
-    numbers = values.to(torch.float32)
-    return numbers.masked_fill(numbers.isinf(), torch.nan)
 
 
 def _stack(columns: Sequence[Tensor], rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -35,16 +35,16 @@ class MLPConfig:
 class MLP(nn.Module):
     """Perceptron that maps numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
 
-    A missing number (NaN) becomes the mean and sets an indicator; a missing category (-1) has its
-    own embedding.
+    Numbers are float64, because a column such as a time in unix seconds has differences that float32 does not show.
+    They are standardised before they are cast to the dtype of the weights. A number that is then NaN or infinite is
+    missing: it becomes the mean and sets an indicator. A missing category (-1) has its own embedding.
     """
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
-        self.register_buffer(
-            "mean", torch.tensor(config.means, dtype=torch.float32), persistent=False
-        )
-        scale = torch.tensor([std or 1.0 for std in config.stds], dtype=torch.float32)
+        mean = torch.tensor(config.means, dtype=torch.float64)
+        self.register_buffer("mean", mean, persistent=False)
+        scale = torch.tensor([std or 1.0 for std in config.stds], dtype=torch.float64)
         self.register_buffer("scale", scale, persistent=False)
         self.embeddings = nn.ModuleList(
             nn.Embedding(size + 1, embedding_size(size)) for size in config.category_sizes
@@ -58,8 +58,9 @@ class MLP(nn.Module):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return logits of the classes, or one standardised number."""
-        missing = numbers.isnan()
-        standard = ((numbers - self.mean) / self.scale).masked_fill(missing, 0.0)
+        standard = ((numbers - self.mean) / self.scale).to(self.layers[0].weight.dtype)
+        missing = ~standard.isfinite()
+        standard = standard.masked_fill(missing, 0.0)
         embedded = [table(codes[:, column] + 1) for column, table in enumerate(self.embeddings)]
         return self.layers(torch.cat([standard, missing.to(standard.dtype), *embedded], dim=1))
 

@@ -6,6 +6,7 @@ al. 2019 (Megatron-LM), section 3; for the sequence Korthikanti et al. 2022, sec
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,10 @@ def parallelize_model(
     if not isinstance(whole, GPT):
         model = whole.to(device)
         if mesh:
-            fully_shard(model, **_settings(hp, mesh, device))
+            settings = _settings(hp, mesh, device)
+            # The network standardises its numbers in float64, and casts them itself.
+            policy = dataclasses.replace(settings["mp_policy"], cast_forward_inputs=False)
+            fully_shard(model, **settings | {"mp_policy": policy})
         return model, share
     fill = fill or partial(initialise, num_layers=whole.config.num_layers, seed=hp.seed)
     return _spread_decoder(whole, hp, mesh, device, share=share, fill=fill), share
