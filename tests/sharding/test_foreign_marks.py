@@ -130,6 +130,26 @@ def test_escaped_quotes_have_the_remedy_that_keeps_their_texts(
     assert rows_of(store, result) == [(at, f'say "hi", {at}') for at in range(ROWS)]
 
 
+def test_backslash_that_spark_keeps_is_not_dropped(tmp_path: Path, store: Store) -> None:
+    """Spark escapes within quotes only; `csv` and pandas drop the backslash of every field."""
+    paths = ["C:\\data\\new", "plain", '"say \\"hi\\""']
+    rows = "".join(f"{at},{paths[at % 3]}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(f"n,x\n{rows}")
+    options = {"escapechar": "\\", "doublequote": False}
+
+    with pytest.raises(
+        DataError, match=r"escape character before 'd' in a field without quotes.*quoteAll"
+    ):
+        store.shard(tmp_path / "t.csv", csv_options=options)
+
+    quoted = ['"C:\\\\data\\\\new"', '"plain"', paths[2]]
+    rows = "".join(f"{at},{quoted[at % 3]}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(f"n,x\n{rows}")
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+    texts = ["C:\\data\\new", "plain", 'say "hi"']
+    assert rows_of(store, result) == [(at, texts[at % 3]) for at in range(ROWS)]
+
+
 @pytest.mark.parametrize("last", ["11529", "(2000 rows affected)"])
 def test_last_line_that_is_cut_off_changes_no_type(tmp_path: Path, store: Store, last: str) -> None:
     rows = "".join(f"{2**60 + at},{at if at % 3 else ''},{at / 2}\n" for at in range(ROWS))

@@ -79,7 +79,12 @@ class CsvFormat:
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
         records = self._records(_NumberedLines(whole_lines(chain(first, text))), dialect)
         found = self._named(file, records)
-        return found and found._replace(delimiter=delimiter, quote=dialect["quotechar"] or '"')
+        has_quotes = len(delimiter) == 1 and dialect.get("quoting") != csv.QUOTE_NONE
+        return found and found._replace(
+            delimiter=delimiter,
+            quote=dialect["quotechar"] or '"',
+            escape=self._escape if has_quotes else "",
+        )
 
     def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
         kept = [
@@ -174,6 +179,7 @@ class NamedRecords(NamedTuple):
         records: the rows.
         delimiter: the delimiter, or a pattern of several characters.
         quote: the character that encloses fields.
+        escape: the escape character; empty if there is none, or if quotes are plain characters.
     """
 
     names: list[str]
@@ -181,6 +187,7 @@ class NamedRecords(NamedTuple):
     records: Records
     delimiter: str = ","
     quote: str = '"'
+    escape: str = ""
 
 
 class ColumnSelection:

@@ -23,6 +23,10 @@ ESCAPES_REMEDY = (
     "if a backslash escapes quotes, as in Spark's files, set csv_options: "
     r'{"escapechar": "\\", "doublequote": false}'
 )
+_ESCAPE_FAULT = (
+    "the escape character before {!r} in a field without quotes: some tools drop it there, Spark keeps it; "
+    "write the file with quotes around all texts (quoteAll in Spark), or as Parquet"
+)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_END, _SPACE = b'"'[0], b"\n"[0], b" "[0]
 
@@ -163,6 +167,7 @@ class QuoteCheck:
         is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
             or the value is missing.
         quote: the character that encloses fields.
+        escape: the escape character, or empty.
         warns: whether to log the first field of several lines that may contain rows.
     """
 
@@ -173,9 +178,10 @@ class QuoteCheck:
         is_of_type: IsOfType,
         *,
         quote: str = '"',
+        escape: str = "",
         warns: bool = True,
     ) -> None:
-        self._name, self._delimiter = name, delimiter
+        self._name, self._delimiter, self._escape = name, delimiter, escape
         self._is_of_type, self._quote, self._warns = is_of_type, quote, warns
 
     def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
@@ -183,6 +189,8 @@ class QuoteCheck:
         if record.fields is None:
             is_escaped = any(f"\\{self._quote}" in line for line in record.lines)
             return f"text after a closing quote: {ESCAPES_REMEDY if is_escaped else QUOTES_REMEDY}"
+        if self._escape and (escaped := self._escaped_without_need("".join(record.lines))):
+            return _ESCAPE_FAULT.format(escaped)
         if len(record.lines) == 1:
             return None
         verdict = self._contains_rows(record.lines, num_columns)
@@ -201,6 +209,26 @@ class QuoteCheck:
             if verdict
             else None
         )
+
+    def _escaped_without_need(self, text: str) -> str | None:
+        """Return the first ordinary character after the escape character outside of quotes, or None."""
+        needy = {self._escape, self._quote, self._delimiter, "\r", "\n"}
+        at = text.find(self._escape)
+        if at < 0:
+            return None
+        is_quoted, is_start, at = False, True, 0
+        while at < len(text):
+            char = text[at]
+            if char == self._escape:
+                escaped = text[at + 1 : at + 2]
+                if escaped and not is_quoted and escaped not in needy:
+                    return escaped
+                at += 1
+            elif char == self._quote and (is_quoted or is_start):
+                is_quoted = not is_quoted
+            is_start = char == self._delimiter and not is_quoted
+            at += 1
+        return None
 
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.
