@@ -72,17 +72,15 @@ def samples(count: int = NUM_SAMPLES) -> Members:
 @pytest.mark.parametrize(
     "archive_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT], ids=["pax", "gnu"]
 )
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("name", ["rows.tar", "rows.tar.gz", "rows.tgz"])
 def test_every_sample_is_one_row(
-    tmp_path: Path, store: Store, suffix: str, archive_format: int
+    tmp_path: Path, store: Store, name: str, archive_format: int
 ) -> None:
     long = "a folder whose name is not ASCII, é, and longer than a header has room for " * 3
-    members = [(f"{long}/{name}", content) for name, content in samples()]
-    path = pack(tmp_path / "rows.tar", members, format=archive_format)
-    if suffix:
-        packed = gzip.compress(path.read_bytes())
-        path = tmp_path / "rows.tar.gz"
-        path.write_bytes(packed)
+    members = [(f"{long}/{member}", content) for member, content in samples()]
+    path = pack(tmp_path / name, members, format=archive_format)
+    if name != "rows.tar":
+        path.write_bytes(gzip.compress(path.read_bytes()))
 
     result = store.shard(path, ignore_columns=("jpg",))
 
@@ -296,6 +294,17 @@ def test_a_faulty_sample_is_a_bad_row_with_its_place(
         tmp_path / "rows.tar", text_column="txt", max_bad_row_fraction=0.1, **ONE_SPLIT
     )
     assert sorted(store.texts(result)) == sorted(b"text %d" % number for number in range(40))
+
+
+def test_samples_that_are_all_faulty_are_an_error_with_the_first(
+    tmp_path: Path, store: Store
+) -> None:
+    members = [(f"{number}.json", str({"w": number}).encode()) for number in range(60)]
+    pack(tmp_path / "rows.tar", members)
+    with pytest.raises(DataError, match="none of the first samples can be read") as caught:
+        store.shard(tmp_path / "rows.tar")
+    assert "rows.tar, sample 1" in str(caught.value)
+    assert "0.json" in str(caught.value)
 
 
 def test_a_sample_without_the_text_is_a_bad_row(tmp_path: Path, store: Store) -> None:

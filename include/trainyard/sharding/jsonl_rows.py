@@ -71,7 +71,7 @@ class JsonlTable(TextSchema):
         rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]
         names = list(dict.fromkeys(name for row in rows for name in row))
         if not names:
-            raise _no_objects(files[0], objects)
+            raise _no_objects(files[0], next(blocks(files[0], objects), None))
         text = settings.text_column
         if text is not None and text not in names:
             raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
@@ -384,8 +384,16 @@ def _is_exact(value: int) -> bool:
         return False
 
 
-def _no_objects(file: SourceFile, objects: Objects) -> DataError:
-    block = next(line_blocks(file, objects), None)
+def _no_objects(file: SourceFile, block: LineBlock | None) -> DataError:
+    if block is not None and block.faults:
+        first = block.faults[0]
+        return DataError(
+            "none of the first samples can be read",
+            job_name="sharding",
+            where=f"{file.name}, sample {first.line}",
+            got=first.reason,
+            next_step="correct the samples",
+        )
     start = (block.data if block else b"").removeprefix(codecs.BOM_UTF8).strip()
     remedies = {
         b"[": "convert the array: jq -c '.[]' in.json > out.jsonl",

@@ -14,7 +14,14 @@ from trainyard.sharding.objects import S3_SCHEME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSIONS = {
+    ".gz": "gzip",
+    ".tgz": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
 INDEX_SUFFIX = ".idx"
 """Suffix of a Megatron array's index, which is in the same folder."""
 
@@ -120,7 +127,7 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
 
 def suffix_of(name: str) -> str:
     """Return the lower-case suffix of the format, without that of a compression: `.csv` for `a.csv.gz`."""
-    suffixes = PurePosixPath(name.lower()).suffixes
+    suffixes = PurePosixPath(name.lower().replace(".tgz", ".tar.gz")).suffixes
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
