@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,12 +24,15 @@ def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Modul
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415 first use: seconds
 
     devices = [ranks.device.index] if ranks.device.type == "cuda" else None
-    return DistributedDataParallel(
-        model,
-        device_ids=devices,
-        gradient_as_bucket_view=True,
-        broadcast_buffers=False,  # constants; each forward pass would wait for the slowest rank
-    )
+    with warnings.catch_warnings():
+        # Its new name in torch 2.13, `forward_sync_buffers`, is unknown to the versions of AWS's images.
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+        return DistributedDataParallel(
+            model,
+            device_ids=devices,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,  # constants; each forward pass would wait for the slowest rank
+        )
 
 
 def settle_buckets(parallel: nn.Module, ranks: Ranks, loss: Callable[[], Tensor]) -> None:

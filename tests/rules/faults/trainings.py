@@ -172,6 +172,7 @@ class OwnModel(Faulty):
                 self.layers = body
 
             def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # noqa: ARG002
+                numbers = numbers.float()
                 return self.layers(torch.cat([numbers, numbers.square()], dim=1))
 
         return TableTraining()
@@ -431,7 +432,7 @@ class Images(Faulty):
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
         for (numbers, codes, labels), samples in super().batches():
-            noise = numbers[:, :1, None, None] + torch.randn(len(numbers), 3, 8, 8)
+            noise = numbers[:, :1, None, None].float() + torch.randn(len(numbers), 3, 8, 8)
             yield (noise + torch.tensor([0.0, 0.7, 0.0])[:, None, None], codes, labels), samples
 
     def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:  # noqa: ARG002
