@@ -59,6 +59,8 @@ def test_every_rule_has_a_fault() -> None:
     assert {case.rule for case in CASES} == set(RULES)
 
 
+# A training with eight loader processes on a machine with fewer cores.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda each: f"{each.rule}-{each.run}".replace(" ", "-")
