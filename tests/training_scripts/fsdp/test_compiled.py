@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
@@ -26,15 +24,6 @@ MORE = {
 CPU = torch.device("cpu")
 LAYER = {"num_layers": 1, "num_heads": 2, "hidden_size": 8, "sequence_length": 4}
 CONFIG = {"kind": "gpt", "vocab_size": 16, **LAYER}
-
-
-@pytest.fixture
-def two_ranks():
-    """Make this process the first of two ranks; collectives with the other one do nothing."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield
-    torch.compiler.reset()
-    dist.destroy_process_group()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's tracer reads it of every input

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
@@ -18,7 +16,7 @@ UNIX_S = 1.7e9
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_numbers_are_standardised_before_they_are_cast(precision):
+def test_numbers_are_standardised_before_they_are_cast(two_ranks, precision):
     """FSDP2 would cast them first: seconds of this century are multiples of 8,388,608 in bf16."""
     config = {
         "kind": "mlp",
@@ -29,15 +27,11 @@ def test_numbers_are_standardised_before_they_are_cast(precision):
         **SHAPE,
     }
     hp = ShardedHyperparameters(model="mlp", precision=precision, **SHAPE)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        model, _ = parallelize_model(config, hp, RankMesh.of(hp.degrees(2), CPU), CPU)
-        seen = []
-        model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        numbers = torch.tensor([[UNIX_S - 60], [UNIX_S], [UNIX_S + 30]], dtype=torch.float64)
+    model, _ = parallelize_model(config, hp, RankMesh.of(hp.degrees(2), CPU), CPU)
+    seen = []
+    model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    numbers = torch.tensor([[UNIX_S - 60], [UNIX_S], [UNIX_S + 30]], dtype=torch.float64)
 
-        model(numbers, torch.empty(3, 0, dtype=torch.int64))
-    finally:
-        dist.destroy_process_group()
+    model(numbers, torch.empty(3, 0, dtype=torch.int64))
 
     assert seen[0][:, 0].tolist() == [-1.0, 0.0, 0.5]
