@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import random
 import re
@@ -148,6 +149,21 @@ def test_backslash_that_spark_keeps_is_not_dropped(tmp_path: Path, store: Store)
     result = store.shard(tmp_path / "t.csv", csv_options=options)
     texts = ["C:\\data\\new", "plain", 'say "hi"']
     assert rows_of(store, result) == [(at, texts[at % 3]) for at in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [('"a""b\\d"', {}), (' "a\\d"', {"skipinitialspace": True})],
+    ids=["two quotes", "space"],
+)
+def test_backslash_within_quotes_is_read_as_by_csv(
+    tmp_path: Path, store: Store, field: str, options: dict[str, Any]
+) -> None:
+    rows = "".join(f"{at},{field}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(f"n,x\n{rows}")
+    result = store.shard(tmp_path / "t.csv", csv_options={"escapechar": "\\", **options})
+    (text,) = next(csv.reader([field], escapechar="\\", **options))
+    assert rows_of(store, result) == [(at, text) for at in range(ROWS)]
 
 
 @pytest.mark.parametrize("last", ["11529", "(2000 rows affected)"])

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from trainyard.errors import DataError, did_you_mean, near_matches
 from trainyard.sharding.csv_header import DELIMITER_BYTES, check_delimiter_line, delimiter_of
 from trainyard.sharding.csv_options import DIALECT_OPTIONS
-from trainyard.sharding.csv_quotes import CsvRecord, csv_records, whole_lines, without_comments
+from trainyard.sharding.csv_quotes import (
+    CsvRecord,
+    QuoteScan,
+    csv_records,
+    whole_lines,
+    without_comments,
+)
 from trainyard.sharding.line_blocks import never_closed
 
 if TYPE_CHECKING:
@@ -79,11 +85,17 @@ class CsvFormat:
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
         records = self._records(_NumberedLines(whole_lines(chain(first, text))), dialect)
         found = self._named(file, records)
+        quote = dialect["quotechar"] or '"'
         has_quotes = len(delimiter) == 1 and dialect.get("quoting") != csv.QUOTE_NONE
+        escapes = QuoteScan(
+            delimiter,
+            quote=quote,
+            escape=self._escape or None,
+            doublequote=dialect.get("doublequote", True),
+            skipinitialspace=dialect.get("skipinitialspace", False),
+        )
         return found and found._replace(
-            delimiter=delimiter,
-            quote=dialect["quotechar"] or '"',
-            escape=self._escape if has_quotes else "",
+            delimiter=delimiter, quote=quote, escapes=escapes if has_quotes else None
         )
 
     def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
@@ -179,7 +191,7 @@ class NamedRecords(NamedTuple):
         records: the rows.
         delimiter: the delimiter, or a pattern of several characters.
         quote: the character that encloses fields.
-        escape: the escape character; empty if there is none, or if quotes are plain characters.
+        escapes: scan of the rows for escape characters; None if quotes are plain characters.
     """
 
     names: list[str]
@@ -187,7 +199,7 @@ class NamedRecords(NamedTuple):
     records: Records
     delimiter: str = ","
     quote: str = '"'
-    escape: str = ""
+    escapes: QuoteScan | None = None
 
 
 class ColumnSelection:

@@ -116,32 +116,84 @@ def without_comments(
 ) -> Iterator[str]:
     """Yield lines of csv without comments. A comment begins outside of quotes and lasts to the end of its line."""
     quote = quotechar if quoting != csv.QUOTE_NONE else None
-    step = 2 if doublequote else 1
-    is_quoted = False
+    scan = QuoteScan(
+        delimiter,
+        quote=quote,
+        escape=escapechar,
+        doublequote=doublequote,
+        skipinitialspace=skipinitialspace,
+    )
     for line in lines:
         if comment not in line and (quote is None or quote not in line):
             yield line
             continue
-        at, is_start = 0, not is_quoted
-        while at < len(line):
-            char, width = line[at], 1
-            if char == escapechar:
-                width = 2
-            elif is_quoted and char == quote:
-                width = step if line.startswith(quote * step, at) else 1
-                is_quoted = width == 2
-            elif not is_quoted and line.startswith(comment, at):
+        for at, unit in scan.units(line):
+            if not scan.is_quoted and unit[0] != escapechar and line.startswith(comment, at):
                 break
-            elif not is_quoted and is_start and char == quote:
+        else:
+            yield line
+            continue
+        if line[:at].strip() or delimiter in line[:at]:
+            yield line[:at] + line[len(line.rstrip("\r\n")) :]
+
+
+class QuoteScan:
+    """Scan of csv for the characters inside and outside of quotes, by the rules of `csv.reader`.
+
+    Args:
+        delimiter: the delimiter.
+        quote: the character that encloses fields; None if quotes are plain characters.
+        escape: the escape character, or None.
+        doublequote: whether two quotes inside of quotes are one character.
+        skipinitialspace: whether a quote also encloses a field after spaces.
+    """
+
+    def __init__(
+        self,
+        delimiter: str,
+        *,
+        quote: str | None,
+        escape: str | None,
+        doublequote: bool = True,
+        skipinitialspace: bool = False,
+    ) -> None:
+        self.delimiter, self.quote, self.escape = delimiter, quote, escape
+        self._step, self._skips = 2 if doublequote else 1, skipinitialspace
+        self.is_quoted = False
+
+    def units(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield (position, characters): an escaped character with its escape, two quotes that are one, or a character.
+
+        `is_quoted` is the state before these characters; a text continues in the state in which the last one ended.
+        """
+        at, is_start = 0, not self.is_quoted
+        while at < len(text):
+            char, width, is_quoted = text[at], 1, self.is_quoted
+            if char == self.escape:
+                width = 2
+            elif is_quoted and char == self.quote:
+                width = self._step if text.startswith(self.quote * self._step, at) else 1
+                is_quoted = width == 2
+            elif is_start and char == self.quote:
                 is_quoted = True
+            yield at, text[at : at + width]
+            self.is_quoted = is_quoted
             is_start = not is_quoted and (
-                char == delimiter or (is_start and skipinitialspace and char == " ")
+                char == self.delimiter or (is_start and self._skips and char == " ")
             )
             at += width
-        if at >= len(line):
-            yield line
-        elif line[:at].strip() or delimiter in line[:at]:
-            yield line[:at] + line[len(line.rstrip("\r\n")) :]
+
+
+def _unneeded_escape(scan: QuoteScan, row: str) -> str | None:
+    """Return the first ordinary character after an escape character outside of quotes, or None."""
+    if scan.escape is None or scan.escape not in row:
+        return None
+    scan.is_quoted = False
+    escapable = {scan.escape, scan.quote, scan.delimiter, "\r", "\n", ""}
+    for _, unit in scan.units(row):
+        if unit[0] == scan.escape and not scan.is_quoted and unit[1:] not in escapable:
+            return unit[1:]
+    return None
 
 
 def with_spaces(record: CsvRecord, delimiter: str) -> CsvRecord:
@@ -167,7 +219,7 @@ class QuoteCheck:
         is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
             or the value is missing.
         quote: the character that encloses fields.
-        escape: the escape character, or empty.
+        escapes: scan of the rows whose escape characters are checked; None if there are none.
         warns: whether to log the first field of several lines that may contain rows.
     """
 
@@ -178,10 +230,10 @@ class QuoteCheck:
         is_of_type: IsOfType,
         *,
         quote: str = '"',
-        escape: str = "",
+        escapes: QuoteScan | None = None,
         warns: bool = True,
     ) -> None:
-        self._name, self._delimiter, self._escape = name, delimiter, escape
+        self._name, self._delimiter, self._escapes = name, delimiter, escapes
         self._is_of_type, self._quote, self._warns = is_of_type, quote, warns
 
     def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
@@ -189,7 +241,7 @@ class QuoteCheck:
         if record.fields is None:
             is_escaped = any(f"\\{self._quote}" in line for line in record.lines)
             return f"text after a closing quote: {ESCAPES_REMEDY if is_escaped else QUOTES_REMEDY}"
-        if self._escape and (escaped := self._escaped_without_need("".join(record.lines))):
+        if self._escapes and (escaped := _unneeded_escape(self._escapes, "".join(record.lines))):
             return _ESCAPE_FAULT.format(escaped)
         if len(record.lines) == 1:
             return None
@@ -209,26 +261,6 @@ class QuoteCheck:
             if verdict
             else None
         )
-
-    def _escaped_without_need(self, text: str) -> str | None:
-        """Return the first ordinary character after the escape character outside of quotes, or None."""
-        needy = {self._escape, self._quote, self._delimiter, "\r", "\n"}
-        at = text.find(self._escape)
-        if at < 0:
-            return None
-        is_quoted, is_start, at = False, True, 0
-        while at < len(text):
-            char = text[at]
-            if char == self._escape:
-                escaped = text[at + 1 : at + 2]
-                if escaped and not is_quoted and escaped not in needy:
-                    return escaped
-                at += 1
-            elif char == self._quote and (is_quoted or is_start):
-                is_quoted = not is_quoted
-            is_start = char == self._delimiter and not is_quoted
-            at += 1
-        return None
 
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.

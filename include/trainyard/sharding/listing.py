@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainyard.errors import DataError, SpecError, near_matches
+from trainyard.errors import DataError, SpecError, did_you_mean, near_matches
 from trainyard.sharding.line_blocks import READ_ERRORS, opened
 from trainyard.sharding.local_files import PYTHON_STDLIB
 from trainyard.sharding.objects import S3_SCHEME
@@ -653,9 +653,8 @@ def _missing(source: Source) -> DataError:
         got=source.uri,
         allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}"
         + (f"; in a glob, {_WILDCARDS}" if glob_start(source.uri) != source.uri else ""),
-        next_step=f"did you mean {path.parent / near[0]}?"
-        if near
-        else "set source to existing files",
+        next_step=did_you_mean([str(path.parent / each) for each in near[:1]])
+        or "set source to existing files",
     )
 
 

@@ -199,7 +199,7 @@ class OddCsvTable(TextSchema):
             found.delimiter,
             self._is_of_type,
             quote=found.quote,
-            escape=found.escape,
+            escapes=found.escapes,
             warns=bad_rows is not None,  # without, the types of the columns are unknown
         )
         for line, record in found.records:

@@ -47,6 +47,7 @@ class StepBin:
     first: int
     last: int
     parts: Mapping[Part, float]
+    slowest_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -99,6 +100,7 @@ def _bin(times: list[StepTime]) -> StepBin:
         first=times[0].step,
         last=times[-1].step,
         parts=_means(times),
+        slowest_seconds=max(each.seconds for each in times),
     )
 
 
