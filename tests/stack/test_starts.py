@@ -86,6 +86,14 @@ def test_rest_refuses_a_conf_that_does_not_fit(
     assert len(stack.api.unfinished_runs(MANUAL)) == before
 
 
+def test_first_request_of_the_execution_api_is_not_a_tasks(stack: LiveStack) -> None:
+    """The API blocks for seconds while it creates its routes; a task on a busy machine would give up meanwhile."""
+    lines = (stack.home.logs / "execution-api.log").read_text().splitlines()
+    first = next(line for line in lines if "request finished" in line)
+    assert "path=/execution/health" in first
+    assert "status_code=200" in first
+
+
 def test_up_prints_where_the_ui_is_and_how_to_log_in(stack: LiveStack) -> None:
     assert stack.url in stack.up_output
     assert f"admin / {stack.password}" in stack.up_output

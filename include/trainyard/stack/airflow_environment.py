@@ -22,7 +22,7 @@ ENGINE_SECRET = "engine-takes-any-secret"  # noqa: S105  # no secret: the engine
 # Airflow 3.3.2, `airflow config list --defaults`. The defaults wait minutes before a killed
 # scheduler, triggerer or task is given up (300 s without a heartbeat; orphans looked for every
 # 300 s). Trainings of one machine can keep its Airflow waiting for 15 s: only a heartbeat that is later than twice
-# that means a dead process.
+# that means a dead process. The requests of a task wait longer for the same reason (default: 5 s).
 RECOVERY = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
@@ -32,6 +32,7 @@ RECOVERY = {
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "180",
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "10",
     "AIRFLOW__WORKERS__MISSING_DAG_RETRY_DELAY": "5",
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
     "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",

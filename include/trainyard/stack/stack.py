@@ -87,9 +87,12 @@ class Stack:
         return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
 
     def start(self) -> None:
-        """Start all components without waiting until they are ready.
+        """Start all components, and wait until the API of Airflow's tasks answers; other components may start longer.
 
-        Raises a TrainingRunError if the home is in use or the database cannot be migrated.
+        Airflow's execution API creates its routes at its first request and blocks meanwhile (Airflow 3.3.2: seconds of
+        CPU time). A first task that waits for it on a busy machine can exceed its retries and fail.
+
+        Raises a TrainingRunError if the home is in use, the database cannot be migrated or the API does not answer.
         """
         self._start_engine()
         env = airflow_environment(
@@ -105,6 +108,10 @@ class Stack:
             self._say("first start: creating Airflow's database")
             _migrate(self.home, self._forks)
         self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
+        self.wait_until(
+            lambda: _is_answering(f"{self.addresses.execution}health"),
+            what="the execution API's first response",
+        )
         self._write_record()
 
     def start_engine(self) -> None:
@@ -265,6 +272,13 @@ def acquire(home: Home) -> IO[str]:
     stream.write(str(os.getpid()))
     stream.flush()
     return stream
+
+
+def _is_answering(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).ok
+    except requests.RequestException:
+        return False
 
 
 def is_engine_ready(url: str) -> bool:
