@@ -267,6 +267,24 @@ def test_mixed_formats_are_refused(tmp_path: Path, store: Store) -> None:
         store.shard(tmp_path / "in")
 
 
+def test_texts_that_describe_the_data_are_left_out(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(good_csv())
+    alone = store.shard(folder).index.splits
+    for name in ("README.md", "LICENSE.txt", "Citation.md"):
+        (folder / name).write_text("about the data")
+    assert store.shard(folder).index.splits == alone
+    assert "3 file(s) of the source are not read as csv: Citation.md, LICENSE.txt, README.md" in (
+        caplog.text
+    )
+    (folder / "readmeal.txt").write_text("a text of its own")
+    with pytest.raises(DataError, match="the source mixes formats"):
+        store.shard(folder)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_files_of_other_columns_are_refused(tmp_path: Path, store: Store, suffix: str) -> None:
     (tmp_path / "in").mkdir()

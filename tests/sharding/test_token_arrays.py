@@ -409,6 +409,9 @@ def test_splits_of_hugging_face_are_refused_with_an_explicit_format(
         store.shard(folder, data_format="arrow", **IDS)
     assert refused.value.where == "source"
     assert f"such as {folder}/train;" in str(refused.value.next_step)
+    with pytest.raises(DataError, match="several splits of a Hugging Face data set") as refused:
+        store.shard(tmp_path / "d*" / "**" / "*", data_format="arrow", **IDS)
+    assert f"such as {folder}/train;" in str(refused.value.next_step)
 
 
 @pytest.mark.parametrize(

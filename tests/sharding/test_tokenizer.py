@@ -34,27 +34,35 @@ def test_byte_tokens_spell_the_text(texts: list[str]) -> None:
     assert all(tokens[end - 1] == 256 for end in ends)
 
 
-def word_tokenizer(path: Path, *, eos: bool) -> Path:
-    words = {"the": 0, "cat": 1, "sat": 2, "?": 3} | ({"</s>": 4} if eos else {})
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))  # noqa: S106
+def word_tokenizer(path: Path, *, end: str | None) -> Path:
+    words = ["the", "cat", "sat", "?", *([end] if end else []), "mat"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(path))
     return path
 
 
-@pytest.mark.parametrize(("eos", "eos_id"), [(True, 4), (False, 4)])
+@pytest.mark.parametrize(
+    ("end", "end_id"),
+    [
+        ("</s>", 4),
+        ("<\uff5cend\u2581of\u2581sentence\uff5c>", 4),
+        (None, 5),
+    ],
+    ids=["usual", "DeepSeek", "none"],
+)
 def test_tokenizer_file_is_used_and_rows_end_with_eos(
-    tmp_path: Path, store: Store, eos: bool, eos_id: int
+    tmp_path: Path, store: Store, end: str | None, end_id: int
 ) -> None:
-    path = word_tokenizer(tmp_path / "tokenizer.json", eos=eos)
+    path = word_tokenizer(tmp_path / "tokenizer.json", end=end)
     (tmp_path / "t.txt").write_text("the cat sat\n")
     held_out = {"validation_fraction": 0, "test_fraction": 0}
     result = store.shard(tmp_path / "t.txt", tokenizer=str(path), num_shards=1, **held_out)
-    assert store.buffers(result, "train")[0]["tokens"].tolist() == [0, 1, 2, eos_id]
+    assert store.buffers(result, "train")[0]["tokens"].tolist() == [0, 1, 2, end_id]
     assert result.index.tokenizer == {
         "name": "tokenizer.json",
-        "vocab_size": 5,
-        "eos_token_id": eos_id,
+        "vocab_size": 6,
+        "eos_token_id": end_id,
     }
 
 
@@ -62,8 +70,8 @@ def test_other_tokenizer_is_another_data_set(tmp_path: Path, store: Store) -> No
     (tmp_path / "t.txt").write_text("the cat sat\n")
     held_out = {"validation_fraction": 0, "test_fraction": 0, "num_shards": 1}
     uris = set()
-    for eos in (True, False):
-        path = word_tokenizer(tmp_path / "tokenizer.json", eos=eos)
+    for end in ("</s>", None):
+        path = word_tokenizer(tmp_path / "tokenizer.json", end=end)
         uris.add(store.shard(tmp_path / "t.txt", tokenizer=str(path), **held_out).uri)
     assert len(uris) == 2
 
@@ -78,7 +86,7 @@ def test_dtype_holds_every_token(size: int, dtype: str) -> None:
 def test_tokenizer_of_the_store_gives_the_same_data_set_as_the_same_file(
     tmp_path: Path, store: Store
 ) -> None:
-    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    path = word_tokenizer(tmp_path / "tokenizer.json", end="</s>")
     (tmp_path / "t.txt").write_text("the cat sat\n")
     store.put_file(path, "s3://bucket/own/tokenizer.json", sha256="")
     held_out = {"validation_fraction": 0, "test_fraction": 0, "num_shards": 1}
@@ -117,7 +125,7 @@ def test_ids_with_gaps_fit_the_vocabulary(tmp_path: Path, store: Store, highest:
 
 
 def test_text_that_spells_the_end_token_is_no_end(tmp_path: Path) -> None:
-    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    path = word_tokenizer(tmp_path / "tokenizer.json", end="</s>")
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.add_special_tokens(["</s>"])
     tokenizer.save(str(path))
@@ -126,9 +134,9 @@ def test_text_that_spells_the_end_token_is_no_end(tmp_path: Path) -> None:
 
 
 def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path, store: Store) -> None:
-    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    path = word_tokenizer(tmp_path / "tokenizer.json", end="</s>")
     planned = load_tokenizer(str(path), store).identity
     assert read_tokenizer_file(str(path), store, identity=planned) == path.read_bytes()
-    word_tokenizer(path, eos=False)
+    word_tokenizer(path, end=None)
     with pytest.raises(SpecError, match="has changed since the data set was planned"):
         read_tokenizer_file(str(path), store, identity=planned)

@@ -27,7 +27,7 @@ from trainyard.sharding.source_files import (
 from trainyard.sharding.source_glob import glob_start, is_folder, is_match, local_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from trainyard.sharding.objects import Objects
 
@@ -89,6 +89,8 @@ _METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, _MDS_INDEX, "dataset_info.
 _NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
 """Cache files that Hugging Face's `datasets` writes beside a data set."""
+_NOTES = re.compile(r"(readme|licen[cs]e|notice|citation|changelog)\b", re.IGNORECASE)
+"""Names of texts that describe the data beside them."""
 _OWN = re.compile(
     r"(?:^|/)(datasets/[0-9a-f]{16})/(?:index|parts|quarantine|under-way|train|validation|test)/"
 )
@@ -434,6 +436,8 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
     if not by_format:
         raise _unknown_format(source, found)
     if len(by_format) > 1:
+        by_format = _without_notes(by_format)
+    if len(by_format) > 1:
         raise DataError(
             "the source mixes formats",
             job_name="sharding",
@@ -443,6 +447,16 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             next_step="set data_format to one of them, or select some files with a glob",
         )
     return next(iter(by_format.items()))
+
+
+def _without_notes(
+    by_format: Mapping[DataFormat, list[SourceFile]],
+) -> Mapping[DataFormat, list[SourceFile]]:
+    """Return the files by format, without texts if all of them only describe the data beside them, such as README.md."""
+    texts = by_format.get(DataFormat.TEXT, [])
+    if not all(_NOTES.match(PurePosixPath(each.name).name) for each in texts):
+        return by_format
+    return {name: files for name, files in by_format.items() if name != DataFormat.TEXT}
 
 
 def _without_replaced(
@@ -488,13 +502,12 @@ def _of_mds_index(
     highest = min(file.name.count("/") for file in indexes)
     tops = [file for file in indexes if file.name.count("/") == highest]
     if len(tops) > 1:
-        folder, usual = source.uri.rstrip("/"), str(PurePosixPath(tops[0].name).parent)
         raise DataError(
             "the source has several MDS data sets, which may be its splits",
             job_name="sharding",
             where="source",
             got=", ".join(file.name for file in tops),
-            next_step=f"set source to one of them, such as {folder}/{usual}, or merge them with "
+            next_step=f"set source to one of them, such as {tops[0].uri.rpartition('/')[0]}, or merge them with "
             "streaming.base.util.merge_index",
         )
     names = {file.name for file in files}
@@ -628,16 +641,18 @@ def _check_one_split(source: Source, found: list[SourceFile], files: list[Source
     Raises:
         DataError: the source has `dataset_dict.json`.
     """
-    if any(PurePosixPath(file.name).name == _SEVERAL_SPLITS for file in found):
-        folder = source.uri.rstrip("/")
-        splits = sorted({file.name.partition("/")[0] for file in files})
-        usual = "train" if "train" in splits else splits[0]
+    marks = (file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS)
+    for mark in marks:
+        folder = mark.uri.removesuffix(_SEVERAL_SPLITS)
+        below = (file.uri.removeprefix(folder) for file in files if file.uri.startswith(folder))
+        splits = sorted({each.partition("/")[0] for each in below})
+        usual = "train" if "train" in splits or not splits else splits[0]
         raise DataError(
             "the source has several splits of a Hugging Face data set",
             job_name="sharding",
             where="source",
             got=", ".join(splits),
-            next_step=f"set source to the split to use, such as {folder}/{usual}; Trainyard makes its own training, "
+            next_step=f"set source to the split to use, such as {folder}{usual}; Trainyard makes its own training, "
             "validation and test splits from it by row hash",
         )
 

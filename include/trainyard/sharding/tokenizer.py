@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from trainyard.sharding.settings import ShardSettings
 
 BYTE_EOS = 256
-_EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|end_of_text|>")
+_EOS_NAMES = (
+    "<|endoftext|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "[EOS]",
+    "[SEP]",
+    "<|end_of_text|>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",  # DeepSeek
+    "<EOS_TOKEN>",
+    "<|im_end|>",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
