@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -48,6 +49,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--aws-bucket", help="bucket for the objects of the tests (with --aws)")
     group.addoption("--aws-role", help="execution role of the tests' jobs (with --aws)")
     group.addoption("--aws-image", help="training image of the tests' jobs (with --aws)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collection, and exempt the imported modules and the tests from it for good.
+
+    It would take a fifth of the time that thousands of tests need.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

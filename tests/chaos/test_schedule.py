@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, strategies
+from hypothesis import example, given, strategies
 
 from chaos.schedule import (
     ATTEMPT_ENDS,
@@ -41,6 +41,7 @@ def test_a_seed_is_for_ever() -> None:
 
 
 @given(seed=seeds, max_steps=strategies.integers(min_value=50, max_value=100_000))
+@example(seed=7916773, max_steps=50)  # more strikes at the start of a task than tasks
 def test_strikes_come_in_order_inside_the_training_and_apart(seed: int, max_steps: int) -> None:
     strikes = draw(seed, max_steps=max_steps)
     assert [strike.number for strike in strikes] == list(range(1, len(strikes) + 1))

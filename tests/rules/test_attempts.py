@@ -117,7 +117,7 @@ def spoil(record: Record, kind: int, begin: int) -> Record:
     begin=st.integers(50, 300),
     ends=breaks(),
 )
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_cutting_a_curve_changes_no_issue(
     family: str, seed: int, every: int, kind: int, begin: int, ends: Breaks
 ) -> None:
@@ -134,7 +134,7 @@ def test_cutting_a_curve_changes_no_issue(
     begin=st.integers(50, 300),
     ends=breaks(),
 )
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_cutting_a_curve_into_jobs_changes_no_verdict(
     family: str, seed: int, kind: int, begin: int, ends: Breaks
 ) -> None:

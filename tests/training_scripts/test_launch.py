@@ -59,6 +59,7 @@ def test_shards_of_a_table_are_trained_on(make_job, tmp_path):
     assert job.events("eval")[-1]["validation_accuracy"] == 1.0
 
 
+@pytest.mark.slow
 def test_torchrun_starts_two_ranks(tmp_path, token_data):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "data").symlink_to(token_data)

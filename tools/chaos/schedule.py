@@ -177,9 +177,9 @@ def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | 
     """Return the task whose start is the strike's moment, or None for a step of the training."""
     if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
         return draws.choice((TaskId.TRAIN, *free))
-    if kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER} and draws.random() < 1 / 3:
-        return draws.choice(free)
-    return None
+    is_service = kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER}
+    is_at_a_start = is_service and draws.random() < 1 / 3
+    return draws.choice(free) if is_at_a_start and free else None
 
 
 def _step(draws: random.Random, part: int, num_parts: int, max_steps: int) -> int:

@@ -7,6 +7,7 @@ Sources: Rajbhandari et al. 2020 (ZeRO), section 3; Korthikanti et al. 2022, sec
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from trainyard.planning.activations import (
@@ -58,6 +59,7 @@ class MemoryUse:
         return {**asdict(self), "total": self.total}
 
 
+@lru_cache(maxsize=8192)  # clusters of other types have the same meshes
 def memory_use(shape: ModelShape, mesh: Mesh, batching: Batching) -> MemoryUse:
     """Return the bytes of the rank that needs most.
 

@@ -173,8 +173,10 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has another instance type than the tier",
-                got=f"{rung.instance_type} in the tier, {self.instance_type} in plan {self.name}",
-                next_step=f"set instance_type to {self.instance_type}",
+                got=f"{rung.instance_type} in the tier, {self.instance_type or 'none'} in plan {self.name}",
+                next_step=f"set instance_type to {self.instance_type}"
+                if self.instance_type
+                else "use a plan with instances",
             )
         count = rung.instance_count or 1
         if count > self.total_instances:
