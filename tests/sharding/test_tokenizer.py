@@ -36,9 +36,8 @@ def test_byte_tokens_spell_the_text(texts: list[str]) -> None:
 
 def word_tokenizer(path: Path, *, end: str | None) -> Path:
     words = ["the", "cat", "sat", "?", *([end] if end else []), "mat"]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?")
-    )  # noqa: S106
+    numbers = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="?"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(path))
     return path

@@ -27,7 +27,7 @@ from trainyard.sharding.source_files import (
 from trainyard.sharding.source_glob import glob_start, is_folder, is_match, local_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from trainyard.sharding.objects import Objects
 
@@ -160,10 +160,10 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
     found = _without_own(source, found)
     data_format, files = _of_one_format(source, found)
     if data_format is DataFormat.ARROW:
-        _check_one_split(source, found, files)
+        _check_one_split(found, files)
         files = _without_replaced(found, files, objects)
     if data_format is DataFormat.MDS:
-        files = _of_mds_index(source, found, files, objects)
+        files = _of_mds_index(found, files, objects)
     _check_left_out(source, found, files, data_format)
     _check_names(source, files)
     _check_examined(files)
@@ -450,9 +450,9 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
 
 
 def _without_notes(
-    by_format: Mapping[DataFormat, list[SourceFile]],
-) -> Mapping[DataFormat, list[SourceFile]]:
-    """Return the files by format, without texts if all of them only describe the data beside them, such as README.md."""
+    by_format: dict[DataFormat, list[SourceFile]],
+) -> dict[DataFormat, list[SourceFile]]:
+    """Return the files by format, without texts if all of them describe the data beside them, such as README.md."""
     texts = by_format.get(DataFormat.TEXT, [])
     if not all(_NOTES.match(PurePosixPath(each.name).name) for each in texts):
         return by_format
@@ -486,7 +486,7 @@ def _without_replaced(
 
 
 def _of_mds_index(
-    source: Source, found: list[SourceFile], files: list[SourceFile], objects: Objects
+    found: list[SourceFile], files: list[SourceFile], objects: Objects
 ) -> list[SourceFile]:
     """Return the MDS shards that the index of the data set names, or all shards of a source without an index.
 
@@ -635,7 +635,7 @@ def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFi
             left -= file.size
 
 
-def _check_one_split(source: Source, found: list[SourceFile], files: list[SourceFile]) -> None:
+def _check_one_split(found: list[SourceFile], files: list[SourceFile]) -> None:
     """Check that a source of Arrow files is not a Hugging Face `DatasetDict`, whose splits would be mixed.
 
     Raises:
