@@ -284,7 +284,7 @@ def test_a_function_that_returns_something_else_is_refused(clients: AwsClients) 
     def trainer(sagemaker_session: Any) -> str:
         return "train"
 
-    with pytest.raises(SpecError, match=r"trainer\(\): returned no ModelTrainer; got str"):
+    with pytest.raises(SpecError, match=r"trainer\(\): returned no trainer of the SDK; got str"):
         told_by(clients, trainer)
 
 

@@ -204,6 +204,9 @@ TRAINING: dict[str, dict[str, Any]] = {
             "JobType": "FineTuning",
             "CustomizationTechnique": "SFT",
         },
+        "model_package_config": {
+            "ModelPackageGroupArn": "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/mine"
+        },
     },
 }
 

@@ -17,6 +17,7 @@ from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from trainyard.specs.limits import MAX_WARM_POOL_S, MONEY_FIELDS, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
+from trainyard.specs.serverless_rules import serverless_findings
 from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
 from trainyard.specs.strategies.parameters import MAX_CHARACTERS
@@ -61,6 +62,7 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
     yield from _places(spec)
     yield from debugger_findings(spec)
     yield from built_in_findings(spec, channels)
+    yield from serverless_findings(spec)
 
 
 def _code(spec: TrainingJobSpec) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
+
 from trainyard_airflow.hooks.encryption import encrypt_writes
 from trainyard_airflow.hooks.objects import S3Address, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
@@ -110,12 +112,13 @@ def _configuration(role: str) -> dict[str, Any]:
     return {"SchemaVersion": "1.0", "SageMaker": parts}
 
 
-class _ConnectionSession:
+class _ConnectionSession(boto3.Session):
     """A boto3 session with the connection's clients; it ignores the endpoints that the SDK sets."""
 
     def __init__(self, clients: AwsClients) -> None:
+        # A copy: boto3's constructor would register its event handlers a second time.
+        vars(self).update(vars(clients.session))
         self._clients = clients
-        self._session = clients.session
 
     @property
     def region_name(self) -> str:
@@ -126,12 +129,9 @@ class _ConnectionSession:
 
     def resource(self, service_name: str, *_: Any, **__: Any) -> Any:
         endpoint = self.client(service_name).meta.endpoint_url
-        resource = self._session.resource(
+        resource = super().resource(
             service_name, region_name=self.region_name, endpoint_url=endpoint
         )
         if service_name == "s3":
             encrypt_writes(resource.meta.client, self._clients.kms_key_id)
         return resource
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)

@@ -1,4 +1,4 @@
-"""Conversion of a SageMaker SDK v3 `ModelTrainer` to a `TrainingJobSpec`, inside the task.
+"""Conversion of a trainer of the SageMaker SDK v3 to a `TrainingJobSpec`, inside the task.
 
 The SDK creates the request, which therefore contains all settings of a trainer. The request is read back into a spec,
 and the job then has attempts, linter, budget and ledger like all other jobs. Importing the SDK takes seconds, and
@@ -8,16 +8,18 @@ creating a trainer calls IAM. Therefore a DAG file passes a function that return
 from __future__ import annotations
 
 import inspect
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.training_request_reading import training_job_fields
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.jobs.trainer_request import launch_of, trainer_request
+from trainyard_airflow.jobs.trainer_request import is_trainer, launch_of, trainer_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
@@ -28,7 +30,7 @@ _LADDER_REPLACES = ("instance_type", "use_spot_instances")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFunction:
-    """A function that returns a ModelTrainer, and the fields of a spec that a trainer lacks."""
+    """A function that returns a trainer of SDK v3, and the fields of a spec that a trainer lacks."""
 
     make: Callable[..., Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -45,27 +47,42 @@ class TrainerFunction:
         """Return the trainer; the function receives the session or members of the context, as its parameters name them.
 
         Raises:
-            SpecError: the function did not return a ModelTrainer.
+            SpecError: the function did not return a trainer.
         """
         from trainyard_airflow.hooks.trainer_session import trainer_session
 
         session = trainer_session(clients)
         offered = {**context, SESSION_ARGUMENT: session}
-        trainer = self.make(**_asked_for(self.make, offered))
-        if not is_model_trainer(trainer):
+        with _region_set(clients.region):
+            trainer = self.make(**_asked_for(self.make, offered))
+        if not is_trainer(trainer):
             finding = Finding(
                 where=f"spec: {self.make.__name__}()",
-                what="returned no ModelTrainer",
+                what="returned no trainer of the SDK",
                 got=type(trainer).__name__,
-                allowed="sagemaker.train.ModelTrainer",
+                allowed="sagemaker.train.ModelTrainer, SFTTrainer, DPOTrainer, RLVRTrainer or RLAIFTrainer",
             )
             raise SpecError([finding])
         trainer.sagemaker_session = session
         return trainer
 
 
+@contextmanager
+def _region_set(region: str) -> Iterator[None]:
+    """Set the default region: the SDK's modules of the hub create clients while they are imported."""
+    name = "AWS_DEFAULT_REGION"
+    given = os.environ.get(name)
+    os.environ[name] = region
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if given is not None:
+            os.environ[name] = given
+
+
 def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFunction:
-    """Return the spec of the job that a ModelTrainer describes, for `TrainingJobOperator(spec=...)`.
+    """Return the spec of the job that a trainer of SDK v3 describes, for `TrainingJobOperator(spec=...)`.
 
     Args:
         make: returns the trainer, called inside the task. Its parameters name the arguments: `sagemaker_session`, the
@@ -77,24 +94,17 @@ def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFun
     return TrainerFunction(make=make, fields=fields)
 
 
-def is_model_trainer(value: object) -> bool:
-    """Return whether a value is the SDK's ModelTrainer, without importing the SDK."""
-    return any(
-        each.__name__ == "ModelTrainer" and each.__module__.startswith("sagemaker.")
-        for each in type(value).__mro__
-    )
-
-
 def checked_spec(spec: Any) -> Any:
     """Return an operator's `spec`; a function with a parameter for the SDK's session becomes a TrainerFunction.
 
     Raises:
-        SpecError: the spec is a ModelTrainer, created while the DAG file was parsed.
+        SpecError: the spec is a trainer, created while the DAG file was parsed.
     """
-    if is_model_trainer(spec):
+    if is_trainer(spec):
         finding = Finding(
             where="spec",
-            what="is a ModelTrainer, created when the DAG file is parsed: each parse takes seconds and calls AWS",
+            what=f"is a {type(spec).__name__}, created when the DAG file is parsed: each parse takes seconds and calls "
+            "AWS",
             next_step=f"write a function with the parameter {SESSION_ARGUMENT} that returns the trainer, and pass the "
             "function",
         )

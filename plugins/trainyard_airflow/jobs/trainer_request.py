@@ -1,10 +1,10 @@
-"""Request of a ModelTrainer, created by the SDK; settings that the SDK would break are corrected or rejected."""
+"""Request of a trainer of SDK v3, created by the SDK; settings that the SDK would break are corrected or rejected."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +13,44 @@ from trainyard.sagemaker_api import mpi_all_hosts_driver
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+_BEFORE_CREATION = "before-parameter-build.sagemaker.CreateTrainingJob"
+
+
+class _CreationCaughtError(BaseException):
+    """End of a fine-tuning trainer's `train()` when it would create its job; the SDK handles each `Exception`."""
+
+
+def is_model_trainer(value: object) -> bool:
+    """Return whether a value is the SDK's ModelTrainer, without importing the SDK."""
+    return _is_of_sdk(value, "ModelTrainer")
+
+
+def is_trainer(value: object) -> bool:
+    """Return whether a value is a trainer of the SDK: a ModelTrainer, or one that fine-tunes a model of the hub."""
+    return is_model_trainer(value) or _is_of_sdk(value, "BaseTrainer")
+
+
+def _is_of_sdk(value: object, name: str) -> bool:
+    return any(
+        each.__name__ == name and each.__module__.startswith("sagemaker.")
+        for each in type(value).__mro__
+    )
 
 
 def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
     """Return the request of `trainer.train()`, without its job name; code and drivers are uploaded by its session.
 
     Args:
-        trainer: a ModelTrainer.
+        trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`, ...).
         run_uri: S3 prefix for the checkpoints of a trainer that sets no address for them.
 
     Raises:
         SpecError: the trainer does not describe a training job, or the SDK would break the job.
     """
+    if not is_model_trainer(trainer):
+        return _without_name(_fine_tuning_request(trainer))
     findings = list(_findings(trainer))
     if findings:
         raise SpecError(findings, subject="ModelTrainer")
@@ -39,8 +64,50 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
     foreign = [each for name, value in request.items() for each in _foreign(value, name)]
     if foreign:
         raise SpecError(foreign, subject="ModelTrainer")
+    return _without_name(request)
+
+
+def _without_name(request: Mapping[str, Any]) -> dict[str, Any]:
     name_key = JOB_APIS[JobKind.TRAINING].name_key
     return {name: value for name, value in request.items() if name != name_key}
+
+
+def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
+    """Return the request with which `train()` would create its job; that call is caught before it is sent.
+
+    Raises:
+        SpecError: the trainer does not create a training job.
+    """
+    kind = type(trainer).__name__
+    if type(getattr(trainer, "compute", None)).__name__ == "HyperPodCompute":
+        raise SpecError(
+            [
+                Finding(
+                    where="compute",
+                    what="trains on a HyperPod cluster and does not create a training job",
+                    got="HyperPodCompute",
+                    allowed="TrainingJobCompute, or none for a serverless job",
+                )
+            ],
+            subject=kind,
+        )
+    caught: list[dict[str, Any]] = []
+
+    def catch(params: dict[str, Any], **_: Any) -> None:
+        caught.append(params)
+        raise _CreationCaughtError
+
+    events = trainer.sagemaker_session.boto_session.client("sagemaker").meta.events
+    events.register_first(_BEFORE_CREATION, catch)
+    try:
+        with suppress(_CreationCaughtError):
+            trainer.train(wait=False)
+    finally:
+        events.unregister(_BEFORE_CREATION, catch)
+    if not caught:
+        finding = Finding(where="train()", what="does not create a training job", got=kind)
+        raise SpecError([finding], subject=kind)
+    return caught[0]
 
 
 def launch_of(trainer: Any) -> dict[str, Any]:
@@ -48,7 +115,7 @@ def launch_of(trainer: Any) -> dict[str, Any]:
 
     The launch of a user's own `DistributedConfig` is unknown, so it yields an empty `distribution`.
     """
-    distributed = trainer.distributed
+    distributed = getattr(trainer, "distributed", None)
     if distributed is None:
         return {}
     told: dict[str, Any] = {"enabled": True}

@@ -32,10 +32,10 @@ from trainyard_airflow.jobs.ladder import place_next, place_of, rungs_of, spec_o
 from trainyard_airflow.jobs.model_trainer import (
     TrainerFunction,
     from_model_trainer,
-    is_model_trainer,
     launched_by,
     trainer_job,
 )
+from trainyard_airflow.jobs.trainer_request import is_trainer
 from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class TrainingJobType(JobType):
         The checkpoint folder is set only on spot or in a training plan.
         """
         given = self.given
-        if is_model_trainer(given):  # returned by a function (context, jinja_env)
+        if is_trainer(given):  # returned by a function (context, jinja_env)
             given = from_model_trainer(lambda: self.given)
         if isinstance(given, TrainerFunction):
             return self._trainer_spec(given)
