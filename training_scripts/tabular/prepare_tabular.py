@@ -5,16 +5,26 @@ CSVs with a header to `<base>/processing/output/{train,validation,test}/rows.csv
 validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml. The same table and
 --seed give the same rows. Exit codes: `0`: the rows are written. `1`: it failed; `<base>/output/message` has the
 reason.
+
+All CSV files have the same columns, named by a header, and each row has a field for every column. pandas would fill
+short rows, take the first field of long rows as an index, and add the columns of each file to those of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
+import csv
+import gzip
 import hashlib
+import io
 import json
 import logging
+import lzma
 import os
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +33,7 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 log = logging.getLogger("prepare")
 
@@ -37,10 +47,25 @@ BUNDLED = {
 TARGET = "target"
 MOST_CLASSES = 30
 MISSING = ("", "NA", "NaN", "null")
+LONGEST_FIELD = 2**31 - 1
+MOST_NAMED = 5
+READ_ERRORS = (
+    csv.Error,
+    EOFError,
+    OSError,
+    ValueError,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class PreparationError(Exception):
-    """The table cannot be split; the message has the reason."""
+    """The table cannot be split; the message names the fault, its place and the next step."""
+
+    def __init__(self, what: str, **details: str) -> None:
+        lines = [f"  {name.replace('_', ' ')}: {text}" for name, text in details.items()]
+        super().__init__("\n".join([what, *lines]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,22 +107,177 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         if "target_names" in bunch:
             table[TARGET] = [str(bunch.target_names[number]) for number in bunch.target]
         return table, TARGET
-    paths = sorted(each for each in (BASE / "processing/input/source").rglob("*") if each.is_file())
-    if not paths:
-        raise PreparationError(
-            "--dataset is not set, and the input 'source' has no file; set --dataset, or add a file to the input"
-        )
-    tables = [
-        pd.read_csv(path, dtype=str, keep_default_na=False, na_values=list(MISSING))
-        for path in paths
-    ]
-    table = pd.concat(tables, ignore_index=True)
+    table = read_source(BASE / "processing/input/source")
     if options.target not in table:
         raise PreparationError(
             f"the table has no column {options.target!r}; it has {', '.join(map(repr, table.columns))}; set "
             "--target to one of them"
         )
     return table, options.target
+
+
+def read_source(folder: Path) -> pd.DataFrame:
+    """Return the rows of all CSV files below a folder, without files of 0 bytes.
+
+    Raises:
+        PreparationError: there is no row, a file cannot be read or has other columns than the first, or a row has not
+            one field for each column.
+    """
+    paths = sorted(each for each in folder.rglob("*") if each.is_file())
+    if not paths:
+        raise PreparationError(
+            "--dataset is not set, and the input 'source' has no file; set --dataset, or add a file to the input"
+        )
+    headers = {path: header for path in paths if (header := _checked_header(path, folder))}
+    if not headers:
+        raise PreparationError(
+            "every file of the input 'source' is empty",
+            where=_named([str(path.relative_to(folder)) for path in paths]),
+            allowed="CSV files with a header",
+            next_step="add a file with a header and rows to the input",
+        )
+    first = next(iter(headers))
+    for path, header in headers.items():
+        _check_same_columns(
+            header, path.relative_to(folder), headers[first], first.relative_to(folder)
+        )
+    tables = [
+        pd.read_csv(
+            path, dtype=str, index_col=False, keep_default_na=False, na_values=list(MISSING)
+        )
+        for path in headers
+    ]
+    table = pd.concat([each[headers[first]] for each in tables], ignore_index=True)
+    if table.empty:
+        raise PreparationError(
+            "the input 'source' has no row",
+            where=_named([str(path.relative_to(folder)) for path in headers]),
+            got="headers alone",
+            next_step="add rows below the header; a file without a header needs one",
+        )
+    return table
+
+
+def _checked_header(path: Path, folder: Path) -> list[str]:
+    """Return the names of a file's columns, or an empty list for an empty file, after a check of all its rows.
+
+    Raises:
+        PreparationError: the file cannot be read, a name is missing or repeated, or a row has not one field for each
+            name.
+    """
+    name = str(path.relative_to(folder))
+    header: list[str] = []
+    try:
+        for line, row in _numbered_rows(path):
+            if not header:
+                header = row
+                _check_names(header, name)
+            elif len(row) != len(header):
+                raise PreparationError(
+                    "a row has another number of fields than the header",
+                    where=f"{name}, line {line}",
+                    got=f"{_fields(len(row))}: {','.join(row)[:60]}",
+                    allowed=f"{_fields(len(header))}, as in the header: {_named(header)}",
+                    next_step="write a field for every column and no comma after the last one, with commas of a text "
+                    "in quotes; R's row names need row.names = FALSE",
+                )
+    except READ_ERRORS as error:
+        raise PreparationError(
+            "a file cannot be read as CSV",
+            where=name,
+            got=str(error),
+            allowed="UTF-8, fields separated by commas, quotes in pairs; .gz, .bz2, .xz, .zip with one file",
+            next_step="correct the file, or remove it from the input",
+        ) from error
+    if not header:
+        log.warning("%s is empty and adds no row", name)
+    return header
+
+
+def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row of a file, except blank lines, with the number of its first line.
+
+    Raises:
+        ValueError: an archive has not exactly one file.
+    """
+    csv.field_size_limit(LONGEST_FIELD)
+    openers: dict[str, Any] = {
+        ".gz": gzip.open,
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+        ".zip": _open_zip,
+    }
+    with openers.get(path.suffix, Path.open)(path, "rb") as stored:
+        lines = io.TextIOWrapper(stored, encoding="utf-8-sig", newline="")
+        reader = csv.reader(lines, strict=True)
+        line = 1
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():
+                yield line, row
+            line = reader.line_num + 1
+
+
+def _open_zip(path: Path, _: str) -> Any:
+    archive = zipfile.ZipFile(path)
+    names = archive.namelist()
+    if len(names) != 1:
+        raise ValueError(f"the archive has {len(names)} files")
+    return archive.open(names[0])
+
+
+def _check_names(header: list[str], where: str) -> None:
+    """Check that every column has a name of its own.
+
+    Raises:
+        PreparationError: a name is missing or repeated.
+    """
+    if "" in header:
+        raise PreparationError(
+            "a column has no name",
+            where=where,
+            got=f"column {header.index('') + 1} of {len(header)}",
+            allowed="a name for every column",
+            next_step="name it, or remove it: to_csv(index=False) in pandas, row.names = FALSE in R, no comma after "
+            "the last name",
+        )
+    repeated = [name for at, name in enumerate(header) if name in header[:at]]
+    if repeated:
+        raise PreparationError(
+            "a name stands for two columns",
+            where=where,
+            got=_named(repeated),
+            allowed="a name of its own for every column",
+            next_step="rename or remove one of the columns",
+        )
+
+
+def _check_same_columns(header: list[str], name: Path, first: list[str], first_name: Path) -> None:
+    """Check that a file has the columns of the first one.
+
+    Raises:
+        PreparationError: it has others.
+    """
+    added = [each for each in header if each not in set(first)]
+    missing = [each for each in first if each not in set(header)]
+    if added or missing:
+        got = [f"not in {first_name}: {_named(added)}"] if added else []
+        got += [f"only in {first_name}: {_named(missing)}"] if missing else []
+        raise PreparationError(
+            "a file has other columns than the first file",
+            where=str(name),
+            got="; ".join(got),
+            allowed="the same names in the header of every file, in any order",
+            next_step="rename the columns, add a header to a file without one, or remove the file from the input",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(map(repr, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _fields(number: int) -> str:
+    return f"{number} field{'s' if number != 1 else ''}"
 
 
 def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict[str, pd.DataFrame]:
