@@ -182,7 +182,23 @@ class Codes(torch.nn.Module):
         return codes
 
 
-def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
+@pytest.mark.parametrize(
+    ("categories", "given", "codes"),
+    [
+        (["4", "5", "6.0"], '["5", 5, 5.0, 6.0, 6, 5.5, null, 1e999, NaN]', [1, 1, 1, 2, 2, -1, -1, -1, -1]),
+        (["5", "5.0", "-0.0"], "[5, 5.0, -0.0, 0]", [0, 1, 2, -1]),
+        (["1e+20"], f"[1e20, {10**20}, {10**20 + 1}, {10**400}]", [0, 0, -1, -1]),
+        (["true", "false", "1", "unknown"], '[true, false, 1, "true"]', [0, 1, 2, 0]),
+        (["True", "False"], "[true, false, 1]", [0, 1, -1]),
+        (["TRUE", "FALSE"], "[true, false]", [0, 1]),
+        (["True", "TRUE", "true"], "[true]", [2]),
+        (["0.5", "{}"], "[0.5, {}]", [0, 1]),
+    ],
+    ids=["whole", "both", "large", "JSON", "pandas", "R", "three spellings", "others"],
+)  # fmt: skip
+def test_category_is_found_as_the_training_stored_it(
+    categories: list[str], given: str, codes: list[int]
+) -> None:
     table = ServedTable(
         model=Codes(),
         layout=TableLayout(
@@ -190,17 +206,16 @@ def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
             means=[],
             stds=[],
             categories=["size"],
-            category_sizes=[3],
+            category_sizes=[len(categories)],
             target=TargetColumn(name="y", classes=None),
         ),
-        codes={"size": {"4": 0, "5": 1, "6.0": 2}},
+        codes={"size": {text: code for code, text in enumerate(categories)}},
         device=torch.device("cpu"),
     )
-    given = ["5", 5, 5.0, 6.0, 5.5, None]
 
-    answer = table.answer({"rows": [{"size": value} for value in given]})
+    answer = table.answer({"rows": [{"size": value} for value in json.loads(given)]})
 
-    assert answer["predictions"] == [1, 1, 1, 2, -1, -1]
+    assert answer["predictions"] == codes
 
 
 def test_json_is_named_as_json_whatever_the_client_accepts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import dataclass
@@ -227,11 +228,23 @@ def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> 
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts that a value may have as a category: for 5.0 also `5`, which some clients write as 5.0."""
+    """Return the texts that a value may have as a category, the likeliest first.
+
+    Sharding stores a value of JSON lines as JSON writes it, such as `true`, and one of CSV as the file has it: pandas
+    writes `True`, R writes `TRUE`. Some clients write 39.0 as 39, so a whole number has both texts.
+    """
     if value is None:
         return []
-    is_whole = isinstance(value, float) and value.is_integer()
-    return [str(value), str(int(value))] if is_whole else [str(value)]
+    if isinstance(value, str):
+        return [value]
+    texts = [json.dumps(value)]
+    if isinstance(value, bool):
+        texts += [str(value), str(value).upper()]
+    elif isinstance(value, float) and value.is_integer():
+        texts.append(str(int(value)))
+    elif isinstance(value, int) and abs(value) <= sys.float_info.max and float(value) == value:
+        texts.append(json.dumps(float(value)))
+    return texts
 
 
 def _whole(request: Mapping[str, Any], name: str, default: int, *, low: int, high: int) -> int:
