@@ -263,6 +263,27 @@ def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:
     assert [file.name for file in files] == [names[0]]
 
 
+@pytest.mark.parametrize(("indices", "is_refused"), [(["indices.arrow"], True), ([], False)])
+def test_arrow_folder_of_selected_rows_is_refused(
+    tmp_path: Path, indices: list[str], is_refused: bool
+) -> None:
+    root = write(tmp_path / "in", ("train/dataset.arrow", "train/indices.arrow"))
+    saved = {
+        "_data_files": [{"filename": "dataset.arrow"}],
+        "_indices_data_files": [{"filename": name} for name in indices],
+    }
+    (root / "train/state.json").write_text(json.dumps(saved))
+    if not is_refused:
+        _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+        assert [file.name for file in files] == ["train/dataset.arrow"]
+        return
+    with pytest.raises(DataError, match="selected rows") as caught:
+        list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert caught.value.where == "train/state.json"
+    assert "indices.arrow" in (caught.value.got or "")
+    assert "flatten_indices().save_to_disk" in (caught.value.next_step or "")
+
+
 LOGS = {
     "Delta Lake": ("_delta_log/00000000000000000000.json", "delta_scan"),
     "Hudi": (".hoodie/hoodie.properties", 'format("hudi")'),

@@ -465,7 +465,7 @@ def _without_replaced(
     """Return the Arrow files without those of an earlier `save_to_disk` into the same folder.
 
     Raises:
-        DataError: a state.json cannot be read.
+        DataError: a state.json cannot be read, or the folder has rows selected from its files.
     """  # noqa: DOC501 - the named function returns a DataError
     replaced: set[str] = set()
     for state in found:
@@ -477,12 +477,26 @@ def _without_replaced(
         except READ_ERRORS as error:
             raise unreadable(state, error) from error
         named = content.get("_data_files") if isinstance(content, dict) else None
+        if named and (indices := content.get("_indices_data_files")):
+            raise _selected_rows(state, indices)
         if named:
             folder = PurePosixPath(state.name).parent
             kept = {str(folder / each["filename"]) for each in named}
             beside = {each.name for each in files if PurePosixPath(each.name).parent == folder}
             replaced |= beside - kept
     return [file for file in files if file.name not in replaced]
+
+
+def _selected_rows(state: SourceFile, indices: object) -> DataError:
+    """Return the error for a folder of datasets 1.x, which stores all rows and the indices of the selected ones."""
+    return DataError(
+        "a folder of Hugging Face's save_to_disk has selected rows of its files, by a file of indices",
+        job_name="sharding",
+        where=state.name,
+        got=f"_indices_data_files: {json.dumps(indices)[:100]}",
+        allowed="folders without _indices_data_files",
+        next_step="save it again: datasets.load_from_disk(folder).flatten_indices().save_to_disk(another folder)",
+    )
 
 
 def _of_mds_index(
