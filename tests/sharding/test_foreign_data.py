@@ -7,6 +7,7 @@ import os
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -149,6 +150,31 @@ def test_infinity_that_is_written_as_one_arrives(tmp_path: Path, store: Store) -
     (tmp_path / "t.csv").write_text("n,x\n" + text)
     found = [row[1] for row in store.table(store.shard(tmp_path / "t.csv"))]
     assert sorted(found) == sorted(float(spelled[at % 4]) for at in range(ROWS))
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_parquet_strings_as_differences_arrive(tmp_path: Path, store: Store, encoding: str) -> None:
+    texts = [None if at % 7 == 0 else f"prefix-\u00fc{at % 90}" for at in range(ROWS)]
+    table = pa.table({"k": range(ROWS), "s": texts})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    pq.write_table(
+        table, tmp_path / "in/b.parquet", use_dictionary=False, column_encoding={"s": encoding}
+    )
+    rows = store.table(store.shard(tmp_path / "in"))
+    assert sorted(rows, key=str) == sorted(zip([*range(ROWS)] * 2, texts * 2, strict=True), key=str)
+    read = store.texts(store.shard(tmp_path / "in", text_column="s", max_bad_row_fraction=0.2))
+    assert sorted(read) == sorted(text.encode() for text in texts * 2 if text)
+
+
+def test_parquet_of_duckdb_in_version_2_arrives(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "t.parquet"
+    rows_of = f"select i k, 'v' || (i % 350) s from range({ROWS}) r(i)"  # noqa: S608  # our own text
+    with duckdb.connect() as connection:
+        connection.execute(f"copy ({rows_of}) to '{path}' (parquet_version v2)")
+    assert "DELTA_LENGTH_BYTE_ARRAY" in pq.read_metadata(path).row_group(0).column(1).encodings
+    rows = store.table(store.shard(path))
+    assert sorted(rows) == [(at, f"v{at % 350}") for at in range(ROWS)]
 
 
 def test_wide_parquet_is_planned_by_one_look_at_each_column(tmp_path: Path) -> None:

@@ -95,6 +95,25 @@ def test_lists_are_read_in_batches_of_bounded_bytes(tmp_path: Path, kind: pa.Dat
     assert max(batch.nbytes for batch in batches) <= 1.1 * BATCH_BYTES
 
 
+def test_strings_that_share_a_prefix_are_read_in_batches_of_bounded_bytes(tmp_path: Path) -> None:
+    num_rows, path = 4000, tmp_path / "t.parquet"
+    texts = pa.array(["x" * 8000 + str(at % 5) for at in range(num_rows)])
+    pq.write_table(
+        pa.table({"s": texts}),
+        path,
+        use_dictionary=False,
+        column_encoding={"s": "DELTA_BYTE_ARRAY"},
+    )
+    assert path.stat().st_size * 100 < texts.nbytes
+    file = SourceFile(name="t.parquet", uri=str(path), size=path.stat().st_size)
+
+    table = ParquetTable([file], LocalObjects(tmp_path), tmp_path, BadRows(0.0))
+    sizes = [(batch.batch.num_rows, batch.batch.nbytes) for _, batch in table.batches()]
+
+    assert sum(rows for rows, _ in sizes) == num_rows
+    assert max(size for _, size in sizes) <= 1.1 * BATCH_BYTES
+
+
 @pytest.mark.slow
 def test_token_lists_are_sharded_in_little_memory(tmp_path: Path) -> None:
     num_rows, length = 48_000, 1024

@@ -40,6 +40,12 @@ BATCH_BYTES = 8 * 1024**2
 """Largest batch in stored bytes before compression. A single page of the file may be larger."""
 _LONG_STRING_BYTES = 4096
 """A string column with this many stored bytes per row, or more, is not read as a dictionary: values rarely repeat."""
+_PACKED_BATCH_ROWS = 1024
+"""Most rows of a batch with strings that the file stores packed and that are not read as a dictionary."""
+_DELTAS = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
+"""Encodings of strings that Arrow (25.0) does not read as a dictionary: "Not yet implemented: DictAccumulator"."""
+_PACKED = frozenset({"DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+"""Encodings in which strings may be stored in a fraction of their size: they share prefixes, or repeat."""
 _BUFFER_BYTES = 512 * 1024
 _MAX_NS = 2**63 - 1
 _SPARK = b"org.apache.spark.version"
@@ -132,7 +138,10 @@ class ParquetTable:
 
     def _read(self, file: SourceFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         try:
-            for batch_rows, groups in _groups_by_batch_rows(opened.metadata, self.schema.names):
+            plain = {*self._strings}.difference(_short_strings(opened.metadata, self._strings))
+            for batch_rows, groups in _groups_by_batch_rows(
+                opened.metadata, self.schema.names, plain_strings=plain
+            ):
                 yield from opened.iter_batches(
                     batch_size=batch_rows,
                     row_groups=groups,
@@ -212,29 +221,39 @@ def _counts(times: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _groups_by_batch_rows(
-    metadata: pq.FileMetaData, names: list[str]
+    metadata: pq.FileMetaData, names: list[str], *, plain_strings: set[str]
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield batch sizes in rows, each a power of two, with the consecutive row groups to read in such batches."""
     wanted = frozenset(names)
-    sizes = [_batch_rows(metadata.row_group(at), wanted) for at in range(metadata.num_row_groups)]
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    sizes = [_batch_rows(group, wanted, plain_strings) for group in groups]
     for batch_rows, numbers in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
         yield batch_rows, list(numbers)
 
 
-def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
+def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str], plain_strings: set[str]) -> int:
     fitting = BATCH_BYTES * int(group.num_rows) // max(1, _stored_bytes(group, names))
-    return min(BATCH_ROWS, 1 << max(0, fitting.bit_length() - 1))
+    chunks = map(group.column, range(group.num_columns if plain_strings else 0))
+    is_packed = any(
+        chunk.path_in_schema in plain_strings and not _PACKED.isdisjoint(chunk.encodings)
+        for chunk in chunks
+    )
+    most = _PACKED_BATCH_ROWS if is_packed else BATCH_ROWS
+    return min(most, 1 << max(0, fitting.bit_length() - 1))
 
 
 def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
     """Return the string columns to read as dictionaries."""
     sizes: Counter[str] = Counter()
+    deltas: set[str] = set()
     for at in range(metadata.num_row_groups if names else 0):
         group = metadata.row_group(at)
         for chunk in map(group.column, range(group.num_columns)):
             sizes[chunk.path_in_schema] += chunk.total_uncompressed_size
+            if not _DELTAS.isdisjoint(chunk.encodings):
+                deltas.add(chunk.path_in_schema)
     most = _LONG_STRING_BYTES * max(1, metadata.num_rows)
-    return [name for name in names if sizes[name] < most]
+    return [name for name in names if sizes[name] < most and name not in deltas]
 
 
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
