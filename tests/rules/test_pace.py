@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.rules.judged import JudgedCase, check_case, judged
@@ -9,6 +12,7 @@ from tests.rules.series import jump, merged, noisy, steps
 from trainyard.rules.records import Checksums, MarkRecord, Record, Start, StepRecord
 from trainyard.rules.rule import RuleProfile
 
+RULES_PAGE = Path(__file__).parents[2] / "docs/rules.md"
 NONE = steps(100, loss=1.0)
 BEGIN = Start(time=1000.0, world_size=2)
 
@@ -152,6 +156,16 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
+
+
+def test_documented_steps_to_an_issue_are_those_of_the_rules() -> None:
+    taken = {case.rule: case.fires - case.onset for case in CASES}
+    found = re.search(
+        r"ThroughputRegression; DataStall \| (\d+); (\d+) \|",
+        RULES_PAGE.read_text(encoding="utf-8"),
+    )
+    assert found is not None
+    assert [*map(int, found.groups())] == [taken["ThroughputRegression"], taken["DataStall"]]
 
 
 def test_a_long_run_may_have_a_few_long_steps() -> None:
