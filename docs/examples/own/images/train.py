@@ -1,4 +1,5 @@
 """A ResNet on folders of images, one folder a class, under DDP."""
+
 from __future__ import annotations
 
 import argparse
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -21,23 +22,55 @@ SIZE = 32
 
 
 class ImageFolder(Dataset):
-    """Pairs of image and class; torchvision's ImageFolder reads the same layout."""
+    """Pairs of image and class; torchvision's ImageFolder reads the same layout.
 
-    def __init__(self, folder: Path) -> None:
-        self.classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    `classes` are those of the model, in its order; by default the folders' names.
+    """
+
+    def __init__(self, folder: Path, classes: list[str] | None = None) -> None:
+        found = sorted(path.name for path in folder.iterdir() if path.is_dir())
+        self.classes = found if classes is None else classes
+        if unknown := [name for name in found if name not in self.classes]:
+            raise ValueError(
+                f"{folder} has folders of unknown classes: {', '.join(unknown)}; "
+                f"allowed: {', '.join(self.classes)}"
+            )
         self.files = [
-            (path, label)
-            for label, name in enumerate(self.classes)
+            (path, self.classes.index(name))
+            for name in found
             for path in sorted((folder / name).glob("*"))
         ]
+        if not self.files:
+            raise ValueError(f"{folder} has no image; allowed: one folder of images for each class")
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
         path, label = self.files[number]
-        pixels = np.asarray(Image.open(path).convert("RGB").resize((SIZE, SIZE)), dtype=np.float32)
+        pixels = np.asarray(read_rgb(path).resize((SIZE, SIZE)), dtype=np.float32)
         return torch.from_numpy(pixels / 255).permute(2, 0, 1), label
+
+
+def read_rgb(path: Path) -> Image.Image:
+    """Return an image upright, with 8 bits a color; Pillow's own conversion cuts 16 bits off.
+
+    Raises:
+        ValueError: the range of the pixels is not known.
+    """
+    with Image.open(path) as stored:
+        is_16_bit = stored.mode.startswith("I;16") or (
+            stored.mode == "I" and stored.format == "PNG"
+        )
+        image = ImageOps.exif_transpose(stored)
+    if is_16_bit:
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) // 257).astype(np.uint8))
+    elif image.mode in {"I", "F"}:
+        raise ValueError(
+            f"{path} has pixels of mode {image.mode}, whose range is not known; "
+            "allowed: 8 or 16 bits a color; convert the image"
+        )
+    return image.convert("RGB")
 
 
 class ConvolutionBlock(nn.Module):
