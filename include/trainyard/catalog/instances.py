@@ -73,7 +73,7 @@ class Catalogue:
                     where=where,
                     what="is not a training instance type of the catalogue",
                     got=repr(name),
-                    allowed=f"one of {len(self.types)} types in include/trainyard/catalog/{DATA_FILE.name}",
+                    allowed=f"one of the {len(self.types)} types in {data_file()}",
                     next_step=did_you_mean(near),
                 )
             ]
