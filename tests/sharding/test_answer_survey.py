@@ -10,6 +10,7 @@ import pytest
 from trainyard.errors import SpecError
 from trainyard.sharding.answer_rows import faults_of
 from trainyard.sharding.answer_survey import MAX_FINDINGS, AnswerSurvey
+from trainyard.sharding.chat_template import ChatTemplate
 from trainyard.sharding.objects import LocalObjects
 
 if TYPE_CHECKING:
@@ -124,3 +125,64 @@ def test_a_prefix_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bucket" / "data" / "part" / "rows.jsonl").rename(tmp_path / "bucket" / "a.txt")
     with pytest.raises(SpecError, match=r"has no \*\.jsonl"):
         AnswerSurvey(uri=URI, method="sft").read(LocalObjects(tmp_path))
+
+
+def test_rows_that_the_job_refuses_are_found(tmp_path: Path) -> None:
+    lone, mark = '{"text": "x \\ud83d"}', '\ufeff{"text": "a"}'
+    tools = {"messages": [USER, ANSWER], "tools": "{"}
+    made = survey(tmp_path, mark, lone, '{"text": "a", "text": "b"}', tools)
+
+    found = {each.where: each.what for each in made.findings}
+
+    assert found["part/rows.jsonl row 2"].startswith("has a lone surrogate")
+    assert found["part/rows.jsonl row 3"] == "has the key text twice"
+    assert found["part/rows.jsonl row 4"].startswith("has tools as a text that is not JSON")
+    assert made.num_bad == 3
+
+
+def test_what_the_chat_template_leaves_out_is_one_finding(tmp_path: Path) -> None:
+    text = (
+        "{% for message in messages if message.role != 'developer' %}"
+        "{{ raise_exception('no tools') if message.role == 'tool' }}{{ message.content }}{% endfor %}"
+    )
+    lost = {"messages": [{"role": "developer", "content": "Be short."}, USER, ANSWER]}
+    pair = {
+        "prompt": lost["messages"][:2],
+        "chosen": [ANSWER],
+        "rejected": [{**ANSWER, "content": "No."}],
+    }
+    template = ChatTemplate(sources={"default": text}, tokens={})
+    rows = [{"messages": [USER, ANSWER]}, *[lost] * 30, {"messages": [USER, CALL, TOOL, ANSWER]}]
+    made = survey(tmp_path / "sft", *rows, template=template)
+    pairs = survey(tmp_path / "dpo", pair, method="dpo", template=template)
+
+    with pytest.raises(SpecError) as caught:
+        made.raise_errors()
+
+    first, second = caught.value.findings
+    assert first.where == "part/rows.jsonl row 2 and 29 other rows"
+    assert first.what.startswith("have a message of role developer, which the base model's chat")
+    assert first.next_step == "rename the role to system"
+    assert second.what.startswith("has a conversation that the base model's chat template rejects")
+    assert "no tools" in second.what
+    assert (made.num_bad, pairs.num_bad) == (31, 1)
+
+
+def test_conversations_without_a_template_are_refused(tmp_path: Path) -> None:
+    template = ChatTemplate(sources={}, tokens={})
+    made = survey(tmp_path, {"text": "a"}, {"messages": [USER, ANSWER]}, template=template)
+
+    with pytest.raises(SpecError, match="the base model's tokenizer has no chat template"):
+        made.raise_errors()
+    assert made.num_bad == 1
+
+
+def test_keys_that_are_ignored_are_counted(tmp_path: Path) -> None:
+    answer = {**ANSWER, "weight": 1, "score": 3, "reasoning_content": "hm"}
+    rows = [{"messages": [USER, answer, USER, answer], "id": n, "tools": []} for n in range(2)]
+    template = ChatTemplate(sources={"default": "{{ messages }} reasoning_content"}, tokens={})
+    made = survey(tmp_path, *rows, {"text": "a", "prompt": "b"}, template=template)
+
+    assert "ignores: id in 2 rows, messages[].score in 2 rows, prompt in 1 rows" in " ".join(
+        made.warnings(max_length=100)
+    )

@@ -123,6 +123,16 @@ def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
         yield f"ends with role {talk[-1]} in {where}; allowed: assistant"
 
 
+def conversations_of(row: Mapping[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the conversations of a row that has no fault; none if the row has texts."""
+    kind = format_of(row)
+    if kind is RowFormat.CHAT:
+        yield row["messages"]
+    elif kind is not None and isinstance(row.get("prompt"), list):
+        for key in KEYS[kind][1:]:
+            yield [*row["prompt"], *row[key]]
+
+
 def texts_of(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield all texts of a row that has no fault."""
     kind = format_of(row)

@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import TemplateError
+
 from trainyard.errors import Finding, SpecError
-from trainyard.sharding.answer_rows import faults_of, format_of, texts_of
+from trainyard.sharding.answer_rows import KEYS, conversations_of, faults_of, format_of, texts_of
+from trainyard.sharding.row_rules import (
+    key_faults,
+    losses_of,
+    parse_row,
+    tools_of,
+    unused_keys,
+)
 from trainyard.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.sharding.chat_template import ChatTemplate
     from trainyard.sharding.objects import ObjectHead, Objects
+    from trainyard.sharding.row_rules import Loss
 
 SUFFIX = ".jsonl"
 MAX_ROW_BYTES = 16 * 1024**2
 MAX_READ_BYTES = 2 * 1024**3
 """Most bytes to read per prefix. The number of rows in the rest is estimated from its size."""
+MAX_RENDERED = 100_000
+"""Number of conversations per prefix that are rendered. The job renders all of them before its first step."""
 MAX_FINDINGS = 20
 MAX_DIGESTS = 2_000_000
 """Number of rows whose digests are kept to find duplicates: 8 bytes each, about 200 MB of memory in total."""
 BYTES_PER_TOKEN = 4.0
 """UTF-8 bytes per token. English text has 3.5 to 4.5 with a byte-level BPE of 32,000 to 128,000 entries."""
 _BUCKETS = tuple(2**power for power in range(25))
+
+
+_NO_TEMPLATE = (
+    "a conversation, but the base model's tokenizer has no chat template",
+    "add chat_template.jinja to the base model, or use rows with prompt and completion as texts",
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,15 +54,19 @@ class AnswerSurvey:
     Attributes:
         uri: the prefix.
         method: `sft` or `dpo`.
+        template: chat template of the base model; None = unknown, so that conversations are not rendered.
         max_read_bytes: most bytes to read from the prefix.
         num_rows, num_duplicates, num_bad: counts of the rows that were read.
         read_bytes, all_bytes: bytes read, and size of all files; they differ if the prefix exceeds `max_read_bytes`.
         text_bytes: UTF-8 bytes of the rows' texts.
         findings: the first faults of bad rows, at most `MAX_FINDINGS`.
+        losses: what the chat template leaves out or rejects: number of rows and first row.
+        unused: number of rows by key that the training ignores.
     """
 
     uri: str
     method: str
+    template: ChatTemplate | None = None
     max_read_bytes: int = MAX_READ_BYTES
     num_files: int = 0
     num_rows: int = 0
@@ -56,6 +78,9 @@ class AnswerSurvey:
     longest_bytes: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    losses: dict[Loss, tuple[int, str]] = field(default_factory=dict)
+    unused: Counter[str] = field(default_factory=Counter)
+    num_rendered: int = 0
     _sizes: Counter[int] = field(default_factory=Counter)
     _digests: set[bytes] = field(default_factory=set)
 
@@ -95,17 +120,49 @@ class AnswerSurvey:
         """Check one row and add it to the counts. Findings name the row by its file and number."""
         self.num_rows += 1
         try:
-            row = json.loads(line)
-            faults = list(faults_of(row, method=self.method))
-        except ValueError as error:  # no UTF-8, or no JSON
-            row, faults = None, [f"is not valid JSON: {error}"]
+            row = parse_row(line)
+            faults = list(faults_of(row, method=self.method)) or list(key_faults(row))
+        except ValueError as error:
+            row, faults = None, [str(error)]
         if faults:
             self.num_bad += 1
             found = (Finding(where=where, what=each) for each in faults)
             self.findings += list(found)[: max(0, MAX_FINDINGS - len(self.findings))]
             return
-        self.formats[str(format_of(row))] += 1
+        if losses := self._losses(row):
+            self.num_bad += 1
+            for each in losses:
+                count, first = self.losses.get(each, (0, where))
+                if count or len(self.losses) < MAX_FINDINGS:
+                    self.losses[each] = count + 1, first
+            return
+        kind = format_of(row)
+        self.formats[str(kind)] += 1
+        template = self.template.text if self.template else ""
+        self.unused.update(
+            set(unused_keys(row, used=KEYS[kind] if kind else (), template=template))
+        )
         self._measure(row)
+
+    def _losses(self, row: dict[str, Any]) -> list[Loss]:
+        """Return what the chat template leaves out of a row's conversations, or its rejection of one."""
+        if self.template is None or self.num_rendered >= MAX_RENDERED:
+            return []
+        found: list[Loss] = []
+        for messages in conversations_of(row):
+            if not self.template.sources:
+                return [_NO_TEMPLATE]
+            self.num_rendered += 1
+            try:
+                found += losses_of(messages, tools=tools_of(row), render=self.template.render)
+            except (TemplateError, TypeError, ValueError, KeyError) as error:
+                found.append(
+                    (
+                        f"a conversation that the base model's chat template rejects ({error})",
+                        "correct the row, or use another chat template",
+                    )
+                )
+        return list(dict.fromkeys(found))
 
     def _measure(self, row: dict[str, Any]) -> None:
         texts = [text.encode("utf-8", "surrogatepass") for text in texts_of(row)]
@@ -149,16 +206,27 @@ class AnswerSurvey:
         if not self.num_bad:
             return
         subject = f"{self.num_bad} of {self.num_rows} rows of {self.uri}"
-        raise SpecError(self.findings, subject=subject)
+        lost = [
+            Finding(
+                where=f"{first} and {count - 1} other rows" if count > 1 else first,
+                what=f"has {what}" if count == 1 else f"have {what}",
+                next_step=remedy,
+            )
+            for (what, remedy), (count, first) in self.losses.items()
+        ]
+        raise SpecError([*lost, *self.findings][:MAX_FINDINGS], subject=subject)
 
     def warnings(self, *, max_length: int) -> Iterator[str]:
-        """Yield warnings of duplicates, rows of more than `max_length` tokens, mixed formats and an incomplete read."""
+        """Yield warnings of duplicates, long rows, mixed formats, unused keys and an incomplete read."""
         if self.num_duplicates:
             yield f"{self.uri}: {self.num_duplicates} of {self.num_rows} rows are duplicates"
         if longer := self.num_longer_than(max_length):
             yield f"{self.uri}: at least {longer} rows are longer than max_length {max_length} and will be cut"
         if len(self.formats) > 1:
             yield f"{self.uri}: rows of several formats: {dict(self.formats)}"
+        if self.unused:
+            keys = ", ".join(f"{key} in {count} rows" for key, count in sorted(self.unused.items()))
+            yield f"{self.uri}: keys that the training ignores: {keys}"
         if not self.is_complete:
             yield (
                 f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the "

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.sharding.answer_survey import AnswerSurvey
+    from trainyard.sharding.chat_template import ChatTemplate
     from trainyard.sharding.objects import Objects
     from trainyard.specs.script_conf import ScriptConf
 
@@ -54,14 +55,35 @@ class CheckDataOperator(ConnectedOperator):
     def _surveys(self, conf: ScriptConf) -> dict[str, AnswerSurvey]:
         from trainyard.sharding.answer_survey import AnswerSurvey  # a DAG file imports this module
 
+        template = self._template(conf)
         made = {
-            name: AnswerSurvey(uri=conf.inputs[name], method=conf.hyperparameters["method"])
+            name: AnswerSurvey(
+                uri=conf.inputs[name], method=conf.hyperparameters["method"], template=template
+            )
             for name in ("train", "validation")
             if name in conf.inputs
         }
         for survey in made.values():
             survey.read(self._stored)
         return made
+
+    def _template(self, conf: ScriptConf) -> ChatTemplate | None:
+        """Return the chat template of the tokenizer that the job will load; None if it cannot be read here."""
+        from jinja2 import TemplateError  # as above
+
+        from trainyard.sharding.chat_template import ChatTemplate
+
+        prefixes = [conf.inputs[name] for name in ("init", "model") if name in conf.inputs]
+        try:
+            template = ChatTemplate.of_model(self._stored, prefixes)
+        except (TemplateError, ValueError) as error:
+            self.log.warning("The chat template of %s cannot be read: %s", prefixes, error)
+            return None
+        if template is None:
+            self.log.warning(
+                "No tokenizer is readable in S3: only the job checks the chat template"
+            )
+        return template
 
     def _estimate(self, conf: ScriptConf, train: AnswerSurvey) -> dict[str, Any]:
         from trainyard.planning.fine_tune_estimate import estimate_fine_tune  # as above

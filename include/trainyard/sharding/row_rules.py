@@ -1,0 +1,203 @@
+"""Rules for the rows of a fine-tuning, as JSON: parsing, keys, and the parts that a chat template leaves out.
+
+The data check and the job apply the same rules. The job's container has no trainyard, so this file exists twice, in
+`include/trainyard/sharding` and in `training_scripts/fine_tuning/sft`; a test requires equal contents.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Message = Mapping[str, Any]
+    Loss = tuple[
+        str, str
+    ]  # what the chat template leaves out, as the object of "has", and the remedy
+    Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None], str]
+
+CONVERSATIONS = ("messages", "prompt", "completion", "chosen", "rejected")
+"""Keys of a row whose values may be lists of messages."""
+REJECTED_KEYS = {
+    "system": "make it the first message, with the role system",
+    "chat_template_kwargs": "remove it, and change the chat template of the base model instead",
+    "functions": "rename it to tools",
+    "images": "remove it, and the rows that need it: only text is learned",
+}
+"""Keys of a row that the training cannot use, and what to do with each."""
+MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "weight")
+_MARK = "zq{number}trainyardqz"
+"""Word that no row has: lowercase and without punctuation, so that templates do not change it."""
+
+
+def parse_row(line: bytes) -> Any:
+    """Return the JSON value of a line; a byte order mark before it is skipped.
+
+    Raises:
+        ValueError: it is not UTF-8 or not JSON, has a key twice, or has half of a surrogate pair. The message is a
+            predicate: "is not valid JSON: ...".
+    """
+    try:
+        text = line.decode().removeprefix("\ufeff")
+        value = json.loads(text, object_pairs_hook=_object)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])[1:-1]
+        raise ValueError(f"has a lone surrogate, {half}, which is half of a character") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"is not valid JSON: {error}") from error
+    return value
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"has the key {next(each for each in names if names.count(each) > 1)} twice"
+        )
+    return made
+
+
+def key_faults(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield faults of a row's keys, each as a predicate: "has the key system; make it ..."."""
+    for key, remedy in REJECTED_KEYS.items():
+        if row.get(key):
+            yield f"has the key {key}, which is not used; {remedy}"
+    try:
+        tools_of(row)
+    except ValueError as error:
+        yield str(error)
+    for key, number, message in _messages(row):
+        weight = message.get("weight", 1)
+        if isinstance(weight, bool) or weight not in {0, 1, None}:
+            yield f"has weight {weight!r} in message {number} of {key}; allowed: 0 or 1"
+        if message.get("function_call"):
+            yield f"has function_call in message {number} of {key}, which is not used; use tool_calls"
+
+
+def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the tools of a row, a list or its JSON text; None if there are none.
+
+    Raises:
+        ValueError: they are not a list of objects; the message is a predicate.
+    """
+    tools = row.get("tools")
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools) if tools.strip() else None
+        except ValueError as error:
+            raise ValueError(f"has tools as a text that is not JSON: {error}") from error
+    if tools is None or (isinstance(tools, list) and all(isinstance(one, dict) for one in tools)):
+        return tools or None
+    raise ValueError("has tools that are not a list of objects, or the JSON text of such a list")
+
+
+def unused_keys(row: Mapping[str, Any], *, used: Sequence[str], template: str) -> Iterator[str]:
+    """Yield the keys that the training ignores, as `id` or `messages[].id`.
+
+    Args:
+        row: a row without a fault.
+        used: the keys of its format.
+        template: the chat template, whose text names the other keys that it renders.
+    """
+    yield from (key for key in row if key not in used and key not in {"tools", *REJECTED_KEYS})
+    for key, _, message in _messages({each: row[each] for each in used}):
+        for name in message:
+            if name not in MESSAGE_KEYS and name not in template:
+                yield f"{key}[].{name}"
+
+
+def _messages(row: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
+    for key in CONVERSATIONS:
+        messages = row.get(key)
+        for number, message in enumerate(messages if isinstance(messages, list) else (), start=1):
+            if isinstance(message, dict):
+                yield key, number, message
+
+
+def losses_of(
+    messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
+) -> list[Loss]:
+    """Return the parts of a conversation that are not in its rendered text, each kind once, and their remedies.
+
+    A word is added to each part. A part whose word is not in the text is lost, however the template formats it.
+
+    Args:
+        messages: a conversation of valid messages.
+        tools: the tools of the row.
+        render: renders messages and tools with the chat template; it raises what the template raises.
+    """
+    marks: dict[str, Loss] = {}
+    marked = [_marked_message(each, marks) for each in template_messages(messages)]
+    marked_tools = [_marked_tool(each, marks) for each in tools] if tools else None
+    text = render(marked, marked_tools).lower()
+    return list(dict.fromkeys(loss for word, loss in marks.items() if word not in text))
+
+
+def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages for the template: without weights, and without null values, which templates render as None."""
+    return [
+        {key: value for key, value in each.items() if key != "weight" and value is not None}
+        for each in messages
+    ]
+
+
+def _word(marks: dict[str, Loss], part: str, remedy: str) -> str:
+    """Return a new word that stands for a part."""
+    word = _MARK.format(number=len(marks))
+    marks[word] = (f"{part}, which the base model's chat template leaves out", remedy)
+    return word
+
+
+def _marked_message(message: Message, marks: dict[str, Loss]) -> Message:
+    role, content, made = message.get("role"), message.get("content"), dict(message)
+    if isinstance(content, str) and content.strip():
+        is_developer = role == "developer"
+        remedy = "rename the role to system" if is_developer else "use another chat template"
+        part = f"a message of role {role}{' with tool_calls' * bool(message.get('tool_calls'))}"
+        made["content"] = f"{content} {_word(marks, part, remedy)}"
+    if isinstance(calls := message.get("tool_calls"), list):
+        made["tool_calls"] = [
+            _marked_call(each, f"a message of role {role}", marks) for each in calls
+        ]
+    return made
+
+
+def _marked_call(call: Any, where: str, marks: dict[str, Loss]) -> Any:
+    if not isinstance(call, dict):
+        return call
+    if isinstance(call.get("function"), dict):
+        return {**call, "function": _marked_call(call["function"], where, marks)}
+    made, part = dict(call), f"tool_calls in {where}"
+    remedy = "use a chat template with tools, or remove tool_calls"
+    if isinstance(call.get("name"), str):
+        made["name"] += _word(marks, part, remedy)
+    if arguments := call.get("arguments"):
+        made["arguments"] = _with_word(arguments, _word(marks, f"arguments of {part}", remedy))
+    return made
+
+
+def _marked_tool(tool: Mapping[str, Any], marks: dict[str, Loss]) -> Mapping[str, Any]:
+    if isinstance(tool.get("function"), dict):
+        return {**tool, "function": _marked_tool(tool["function"], marks)}
+    if not isinstance(tool.get("name"), str):
+        return tool
+    word = _word(marks, "tools", "use a chat template with tools, or remove tools")
+    return {**tool, "name": tool["name"] + word}
+
+
+def _with_word(arguments: Any, word: str) -> Any:
+    """Return the arguments of a call, an object or its JSON text, with one more."""
+    if isinstance(arguments, dict):
+        return {**arguments, word: word}
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return f"{arguments} {word}"
+    return json.dumps({**value, word: word}) if isinstance(value, dict) else f"{arguments} {word}"

@@ -1,0 +1,179 @@
+"""Rules of a fine-tuning's rows that the data check and the job share: parsing, keys, losses by the chat template."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainyard.sharding.chat_template import ChatTemplate
+from trainyard.sharding.objects import LocalObjects
+from trainyard.sharding.row_rules import key_faults, losses_of, parse_row, tools_of
+
+ROOT = Path(__file__).parents[2]
+USER, ANSWER = {"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hi."}
+DEVELOPER = {"role": "developer", "content": "Be short."}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}],
+}
+PLAIN = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content | trim }}\n{% endfor %}"
+)
+ROLES = (
+    "{%- for message in messages if message.role in ('system', 'user', 'assistant') %}\n"
+    "{{- message.content }}{% generation %}\n{% endgeneration %}{%- endfor %}"
+)
+WITH_TOOLS = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
+    "{% for message in messages %}{{ message.content }}{% for call in message.tool_calls or [] %}"
+    "{{ call.function.name | upper }} {{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
+)
+NAMES_ONLY = WITH_TOOLS.replace("{{ call.function.arguments | tojson }}", "")
+NO_TOOLS = "{{ raise_exception('no tools') if tools }}" + PLAIN
+
+
+def test_the_job_has_the_same_rules() -> None:
+    here, job = (
+        ROOT / folder / "row_rules.py"
+        for folder in ("include/trainyard/sharding", "training_scripts/fine_tuning/sft")
+    )
+
+    assert here.read_bytes() == job.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"{", "is not valid JSON: "),
+        (b'{"text": "\xff"}', "is not valid JSON: "),
+        ('{"text": "a"}'.encode("utf-16"), "is not valid JSON: "),
+        (b"[" * 100_000, "is not valid JSON: "),
+        (b'{"text": "first", "text": "second"}', "has the key text twice"),
+        (b'{"text": "x \\uD83d y"}', "has a lone surrogate, \\ud83d, which is half of a character"),
+    ],
+    ids=["cut", "latin", "utf-16", "deep", "doubled", "surrogate"],
+)
+def test_a_line_that_the_job_cannot_use_is_named(line: bytes, fault: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(fault)}"):
+        parse_row(line)
+
+
+@pytest.mark.parametrize(
+    "line", [b'\xef\xbb\xbf{"text": "a"}', b'{"text": "\\ud83d\\ude00"}', b'{"text": "\\\\ud8"}']
+)
+def test_byte_order_marks_and_whole_surrogate_pairs_are_accepted(line: bytes) -> None:
+    assert list(parse_row(line)) == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"system": "Be short."}, "has the key system, which is not used; make it the first"),
+        ({"chat_template_kwargs": {"a": 1}}, "has the key chat_template_kwargs, which is not used"),
+        ({"tools": "{"}, "has tools as a text that is not JSON"),
+        ({"tools": ["weather"]}, "has tools that are not a list of objects"),
+        ({"messages": [{**ANSWER, "weight": 0.5}]}, "has weight 0.5 in message 1 of messages"),
+        ({"messages": [{**ANSWER, "function_call": {"name": "a"}}]}, "has function_call in"),
+    ],
+)
+def test_keys_that_the_training_would_ignore_are_refused(row: dict[str, Any], fault: str) -> None:
+    (found,) = key_faults(row)
+
+    assert found.startswith(fault)
+
+
+def test_tools_may_be_json_text() -> None:
+    assert tools_of({"tools": json.dumps([WEATHER])}) == [WEATHER]
+    assert tools_of({"tools": "[]"}) is None
+    assert list(key_faults({"messages": [{**ANSWER, "weight": 0}], "tools": "[]"})) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "tools", "lost"),
+    [
+        (PLAIN, [DEVELOPER, USER, ANSWER], None, []),
+        (PLAIN, [USER, {**ANSWER, "content": " ", "weight": 0}], None, []),
+        (ROLES, [DEVELOPER, USER, ANSWER], None, ["a message of role developer"]),
+        (PLAIN, [USER, ANSWER], [WEATHER], ["tools"]),
+        (
+            PLAIN,
+            [USER, CALL, ANSWER, USER, CALL],
+            None,
+            ["tool_calls in a message of role", "arguments of tool_calls"],
+        ),
+        (NAMES_ONLY, [USER, CALL], None, ["arguments of tool_calls"]),
+        (WITH_TOOLS, [USER, CALL], [WEATHER], []),
+        (
+            PLAIN.replace("message.content", "'' if message.tool_calls else message.content"),
+            [USER, {**CALL, "content": "Let me see."}],
+            None,
+            ["a message of role assistant with tool_calls", "tool_calls", "arguments"],
+        ),
+    ],
+    ids=["none", "empty", "developer", "tools", "calls", "arguments", "all", "text of a call"],
+)
+def test_parts_that_a_template_leaves_out_are_found(
+    template: str, messages: list[Any], tools: list[Any] | None, lost: list[str]
+) -> None:
+    rendered = ChatTemplate(sources={"default": template}, tokens={})
+
+    found = losses_of(messages, tools=tools, render=rendered.render)
+
+    assert len(found) == len(lost)
+    for (what, remedy), wanted in zip(found, lost, strict=True):
+        assert what.startswith(wanted)
+        assert remedy
+
+
+def test_arguments_as_json_text_stay_json() -> None:
+    asked = {"function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    texts: list[Any] = []
+
+    def render(messages: Any, tools: Any) -> str:
+        (call,) = messages[0]["tool_calls"]
+        texts.append(json.loads(call["function"]["arguments"]))
+        return str(messages)
+
+    assert losses_of([{**CALL, "tool_calls": [asked]}], tools=None, render=render) == []
+    assert texts[0]["city"] == "Rome"
+
+
+@pytest.mark.parametrize("kind", ["file", "config", "variants", "none"])
+def test_template_of_a_model_in_s3(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "bucket" / "base"
+    (place / "old").mkdir(parents=True)
+    config: dict[str, Any] = {"bos_token": {"content": "<s>"}, "pad_token": None}
+    if kind == "variants":
+        names = {"default": "{{ bos_token }}d", "tool_use": "t"}
+        config["chat_template"] = [{"name": key, "template": one} for key, one in names.items()]
+    elif kind != "none":
+        config["chat_template"] = "{{ bos_token }}c{{ pad_token }}"
+    (place / "tokenizer_config.json").write_text(json.dumps(config))
+    (place / "old" / "tokenizer_config.json").write_text("{")
+    if kind == "file":
+        (place / "chat_template.jinja").write_text("f")
+
+    made = ChatTemplate.of_model(LocalObjects(tmp_path), ["s3://bucket/none/", "s3://bucket/base/"])
+
+    assert made is not None
+    if kind == "none":
+        assert not made.sources
+    else:
+        texts = {"file": "f", "config": "<s>c", "variants": "<s>d"}
+        assert made.render([USER], None) == texts[kind]
+        assert made.render([USER], [WEATHER]) == (texts | {"variants": "t"})[kind]
+
+
+def test_a_model_in_an_archive_has_no_readable_template(tmp_path: Path) -> None:
+    place = tmp_path / "bucket" / "base"
+    place.mkdir(parents=True)
+    for name in ("model.tar.gz", "tokenizer_config.json"):
+        (place / name).write_text("{}")
+
+    assert ChatTemplate.of_model(LocalObjects(tmp_path), ["s3://bucket/base/"]) is None
