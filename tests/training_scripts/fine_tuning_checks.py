@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
+from make_chat_model import TEMPLATE
+from tokenizers import normalizers, processors
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sft.errors import FineTuningError
+from sft.likelihood import HeldOut
 from sft.models import ModelOrigin, load_model, load_tokenizer
 from sft.options import Options
 from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
@@ -27,6 +32,16 @@ MARKED = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}<|im_end|>\n{% endgeneration %}"
     "{% else %}{{ message['content'] }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CONCATENATING = TEMPLATE.replace("message['content']", "message['content'] + ''")
+CONTENT_MARKED = MARKED.replace(
+    "<|im_end|>\n{% endgeneration %}", "{% endgeneration %}<|im_end|>\n"
+)
+WITH_TOOLS = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}{{ call['function'] | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CHANGING = "{% for message in messages %}{{ loop.length }}{{ message['content'] }}{% endfor %}"
@@ -53,6 +68,94 @@ def trained_texts(folder: Path) -> dict[str, Any]:
         except FineTuningError as error:
             errors[name] = str(error)
     return found | {"errors": errors}
+
+
+def marked_answers(folder: Path) -> dict[str, list[str]]:
+    """Return the texts that are learned with marks in the template, by kind of tokenizer."""
+    kinds: dict[str, tuple[str, list[str], Any, Any]] = {
+        "trimmed offsets": (MARKED, ["one", " two", "three"], None, True),
+        "characters of many bytes": (CONTENT_MARKED, ["fine \U0001f44d", "\u597d"], None, False),
+        "normalizer": (CONTENT_MARKED, ["cafe\u0301", "ok"], normalizers.NFC(), False),
+        "weight": (MARKED, ["one", "two", "three"], None, False),
+        "weight by rendering": (TEMPLATE, ["one", "two", "three"], None, False),
+    }
+    found = {}
+    for kind, (template, answers, normalizer, trims) in kinds.items():
+        tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+        tokenizer.chat_template = template
+        if normalizer:
+            tokenizer.backend_tokenizer.normalizer = normalizer
+        tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)
+        messages: list[dict[str, Any]] = []
+        for answer in answers:
+            messages += [{"role": "user", "content": "Which?"}]
+            messages += [{"role": "assistant", "content": answer}]
+        if "weight" in kind:
+            messages[3]["weight"] = 0
+        tokens = RowTokenizer(tokenizer).tokens({"messages": messages}, where="row 1")
+        runs = groupby(tokens.labels, key=lambda label: label != IGNORED)
+        found[kind] = [tokenizer.decode(list(run)) for is_learned, run in runs if is_learned]
+    return found
+
+
+def pair_texts(folder: Path) -> dict[str, Any]:
+    """Return what the trainer and the evaluation read of pairs with tool calls, and the template's own text."""
+
+    def call(name: str, **arguments: Any) -> dict[str, Any]:
+        function = {"name": name, "arguments": arguments}
+        return {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+
+    def pair(question: str, chosen: list[Any], rejected: list[Any], tool: str) -> dict[str, Any]:
+        return {
+            "prompt": [{"role": "user", "content": question}],
+            "chosen": chosen,
+            "rejected": rejected,
+            "tools": [{"type": "function", "function": {"name": tool, tool: {}}}],
+        }
+
+    answer = {"role": "assistant", "content": "Sunny."}
+    told = {"role": "tool", "content": "sun", "tool_call_id": "a"}
+    rows = [
+        pair("Rome?", [call("weather", city="Rome"), told, answer], [answer], "weather"),
+        pair(
+            "Cats?", [call("search", query="cats", limit=5)], [call("weather", city="a")], "search"
+        ),
+    ]
+    data, model = folder / "calls" / "train", folder / "with_tools"
+    data.mkdir(parents=True)
+    (data / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    shutil.copytree(folder / "base", model)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+    tokenizer.chat_template = WITH_TOOLS
+    tokenizer.save_pretrained(model)
+    paths = _paths(folder, "calls", data="calls", model=model)
+    options = Options(method="dpo", max_steps=1, batch_size=2)
+    origin = ModelOrigin.of_job(options, paths.channels)
+    trainer = make_trainer(options, paths, origin, WatchCallback(statistics="off"))
+    (batch,) = trainer.get_train_dataloader()
+    held = HeldOut.read(data, tokenizer, method="dpo", max_length=1024)
+    whole = [
+        tokenizer.apply_chat_template(row["prompt"] + row[key], tools=row["tools"], tokenize=False)
+        for key in ("chosen", "rejected")
+        for row in rows
+    ]
+    return {
+        "loss": trainer.compute_loss(trainer.model, dict(batch)).item(),
+        "whole": sorted(whole),
+        "trained": sorted(
+            tokenizer.decode(ids[mask.bool()])
+            for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+        ),
+        "measured": sorted(tokenizer.decode(each.input_ids) for each in held.samples),
+        "answers": sorted(
+            tokenizer.decode(ids[mask.bool()])
+            for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
+        ),
+        "measured_answers": sorted(
+            tokenizer.decode([label for label in each.labels if label != IGNORED])
+            for each in held.samples
+        ),
+    }
 
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -159,30 +262,55 @@ def merged_logits(folder: Path, kind: str) -> dict[str, Any]:
     }
 
 
-def _paths(folder: Path, name: str, *, data: str) -> ContainerPaths:
+def _paths(folder: Path, name: str, *, data: str, model: Path | None = None) -> ContainerPaths:
     place = folder / "checks" / name
     return ContainerPaths(
         base_dir=place,
         model_dir=place / "model",
         output_data_dir=place / "output" / "data",
-        channels={"model": folder / "base", "train": folder / data / "train"},
+        channels={"model": model or folder / "base", "train": folder / data / "train"},
     )
 
 
 def row_errors(folder: Path) -> dict[str, Any]:
     """Return what errors say of rows with wrong keys or types."""
-    tokenizer = RowTokenizer(AutoTokenizer.from_pretrained(folder / "base"))
+    tokenizer, concatenating = (
+        RowTokenizer(AutoTokenizer.from_pretrained(folder / "base", chat_template=template))
+        for template in (TEMPLATE, CONCATENATING)
+    )
     rows = {
         "mixed pair": {"prompt": "a", "chosen": "b", "rejected": [{"role": "user"}]},
         "half a pair": {"prompt": "a", "chosen": "b"},
         "mixed completion": {"prompt": "a", "completion": [{"role": "assistant"}]},
         "unknown": {"question": "a"},
     }
+    user, answer = ({"role": role, "content": "Hi."} for role in ("user", "assistant"))
+    chats: dict[str, dict[str, Any]] = {
+        "lost tools": {"messages": [user, answer], "tools": [{"function": {"name": "weather"}}]},
+        "lost calls": {"messages": [user, {**answer, "tool_calls": [{"name": "weather"}]}]},
+        "rejected": {"messages": [user, {"role": "assistant", "tool_calls": [{"name": "a"}]}]},
+    }
+    lines = {
+        "surrogate": b'{"text": "x \\ud83d y"}',
+        "latin": b'{"text": "\xe9"}',
+        "tools text": b'{"text": "a", "tools": "{"}',
+        "system": b'{"text": "a", "system": "b"}',
+    }
     errors = {}
-    for name, row in rows.items():
+    for name, line in lines.items():
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "a"}\n' + line)
+        try:
+            for where, row in read_rows(folder / name):
+                tokenizer.tokens(row, where=where)
+        except FineTuningError as error:
+            errors[name] = str(error)
+    for name, row in (rows | chats).items():
         try:
             if "pair" in name:
                 pair_of(row, where="row 1")
+            elif name == "rejected":
+                concatenating.tokens(row, where="row 1")
             else:
                 tokenizer.tokens(row, where="row 1")
         except FineTuningError as error:
@@ -192,7 +320,15 @@ def row_errors(folder: Path) -> dict[str, Any]:
 
 CHECKS = {
     each.__name__: each
-    for each in (trained_texts, row_errors, frozen_base, packed_losses, merged_logits)
+    for each in (
+        trained_texts,
+        marked_answers,
+        pair_texts,
+        row_errors,
+        frozen_base,
+        packed_losses,
+        merged_logits,
+    )
 }
 
 if __name__ == "__main__":

@@ -234,7 +234,44 @@ def test_row_errors_name_the_type_of_each_key(python: Path, folder: Path) -> Non
     assert "prompt: a text, chosen: a text, rejected: missing;" in errors["half a pair"]
     assert "prompt: a text, completion: a list;" in errors["mixed completion"]
     assert "question: a text;" in errors["unknown"]
-    assert all("allowed: " in each and "; correct the row" in each for each in errors.values())
+    for name in ("mixed pair", "half a pair", "mixed completion", "unknown"):
+        assert "allowed: " in errors[name]
+        assert "; correct the row" in errors[name]
+
+
+def test_rows_that_cannot_be_learned_are_refused_by_number(python: Path, folder: Path) -> None:
+    errors = check(python, folder, "row_errors")
+
+    assert "a.jsonl row 2 has a lone surrogate" in errors["surrogate"]
+    assert "a.jsonl row 2 is not valid JSON" in errors["latin"]
+    assert "a.jsonl row 2 has tools as a text that is not JSON" in errors["tools text"]
+    assert "a.jsonl row 2 has the key system" in errors["system"]
+    assert (
+        "row 1 has tools, which the base model's chat template leaves out" in errors["lost tools"]
+    )
+    assert "row 1 has tool_calls in a message of role assistant, which" in errors["lost calls"]
+    assert "row 1 is rejected by the chat template" in errors["rejected"]
+
+
+def test_marked_answers_are_learned_whole_and_alone(python: Path, folder: Path) -> None:
+    assert check(python, folder, "marked_answers") == {
+        "trimmed offsets": ["one<|im_end|>\n", " two<|im_end|>\n", "three<|im_end|>\n"],
+        "characters of many bytes": ["fine \U0001f44d", "\u597d"],
+        "normalizer": ["caf\u00e9", "ok"],
+        "weight": ["one<|im_end|>\n", "three<|im_end|>\n"],
+        "weight by rendering": ["one<|im_end|>\n", "three<|im_end|>\n"],
+    }
+
+
+def test_pairs_are_trained_and_measured_as_the_template_renders_them(
+    python: Path, folder: Path
+) -> None:
+    found = check(python, folder, "pair_texts")
+
+    assert found["trained"] == found["measured"] == found["whole"]
+    assert found["answers"] == found["measured_answers"]
+    assert sum("sun" in each for each in found["answers"]) == 0
+    assert found["loss"] == pytest.approx(math.log(2), abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)

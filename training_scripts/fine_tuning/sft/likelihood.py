@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from sft.errors import FineTuningError
-from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
+from sft.rows import IGNORED, RowTokenizer, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,8 @@ class HeldOut:
         """
         rows, samples = RowTokenizer(tokenizer), []
         for where, row in read_rows(folder):
-            answers = answers_of(row, where=where) if method == "dpo" else [row]
-            cut = [rows.tokens(each, where=where).cut(max_length) for each in answers]
+            whole = rows.samples(row, method=method, where=where)
+            cut = [each.cut(max_length) for each in whole]
             if all(each.num_trained for each in cut):
                 samples += cut
         if not samples:
@@ -53,16 +53,6 @@ class HeldOut:
                 "check the rows"
             )
         return cls(samples=samples, is_pairs=method == "dpo")
-
-
-def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
-    """Return a pair as two rows with `prompt` and `completion`, the chosen answer first.
-
-    Raises:
-        FineTuningError: the row is not a pair.
-    """
-    pair = pair_of(row, where=where)
-    return [{"prompt": pair["prompt"], "completion": pair[name]} for name in ("chosen", "rejected")]
 
 
 def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:

@@ -6,13 +6,21 @@ text.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 from trl.chat_template_utils import get_training_chat_template, has_generation_markers
 
+from sft.answer_spans import (
+    common_length,
+    marked_spans,
+    trained_tokens,
+    with_sentinels,
+)
 from sft.errors import FineTuningError
+from sft.row_rules import key_faults, losses_of, parse_row, template_messages, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +56,7 @@ def read_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, row) for each row of a channel's `*.jsonl` files, sorted by name.
 
     Raises:
-        FineTuningError: there is no such file, or a line is not a JSON object.
+        FineTuningError: there is no such file, or a line is not a JSON object with usable keys.
     """
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
@@ -56,26 +64,24 @@ def read_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             f"{folder} has no *.jsonl files; set the channel to a prefix with such files"
         )
     for path in files:
-        with path.open(encoding="utf-8") as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield (
-                        f"{path.name} row {number}",
-                        _object(line, where=f"{path.name} row {number}"),
-                    )
+                    where = f"{path.name} row {number}"
+                    yield where, _object(line, where=where)
 
 
-def _object(line: str, *, where: str) -> dict[str, Any]:
+def _object(line: bytes, *, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_row(line)
     except ValueError as error:
-        raise FineTuningError(
-            f"{where} is not valid JSON ({error}); correct the row in its file"
-        ) from error
+        raise FineTuningError(f"{where} {error}; correct the row in its file") from error
     if not isinstance(row, dict):
         raise FineTuningError(
             f"{where} is a JSON {type(row).__name__}, not an object; correct the row in its file"
         )
+    if fault := next(key_faults(row), None):
+        raise FineTuningError(f"{where} {fault}; correct the row in its file")
     return row
 
 
@@ -85,6 +91,15 @@ class RowTokenizer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._marked = _marked_template(tokenizer)
+
+    def samples(self, row: dict[str, Any], *, method: str, where: str) -> list[Tokens]:
+        """Return what the method learns of a row, without truncation: its tokens, or a chosen and a rejected answer.
+
+        Raises:
+            FineTuningError: as `tokens`.
+        """
+        answers = answers_of(row, where=where) if method == "dpo" else [row]
+        return [self.tokens(each, where=where) for each in answers]
 
     def tokens(self, row: dict[str, Any], *, where: str) -> Tokens:
         """Return a row's tokens without truncation.
@@ -98,10 +113,10 @@ class RowTokenizer:
         """
         prompt, completion = row.get("prompt"), row.get("completion")
         if "messages" in row:
-            return self._chat(row["messages"], tools=row.get("tools"), num_given=0, where=where)
+            return self._chat(row["messages"], tools=tools_of(row), num_given=0, where=where)
         if isinstance(prompt, list) and isinstance(completion, list):
             messages = [*prompt, *completion]
-            return self._chat(messages, tools=row.get("tools"), num_given=len(prompt), where=where)
+            return self._chat(messages, tools=tools_of(row), num_given=len(prompt), where=where)
         if isinstance(prompt, str) and isinstance(completion, str):
             return self._plain(prompt, completion)
         if isinstance(row.get("text"), str):
@@ -127,59 +142,134 @@ class RowTokenizer:
         """Return the tokens of a conversation; its first `num_given` messages have no labels.
 
         Raises:
-            FineTuningError: there is no chat template, or answers cannot be located with it.
+            FineTuningError: there is no chat template, it rejects the conversation or leaves out a part of it, or
+                answers cannot be located with it.
         """
         if self._tokenizer.chat_template is None:
             raise FineTuningError(
                 f"{where} is a conversation, but the base model's tokenizer has no chat template; set one in its "
                 "tokenizer_config.json or chat_template.jinja, or use prompt and completion"
             )
-        if self._marked and not num_given:
-            return self._by_markers(messages, tools=tools)
-        text = self._rendered(messages, tools=tools)
-        spans = [
-            self._answer_span(messages, number, text=text, tools=tools, where=where)
-            for number, message in enumerate(messages)
-            if message["role"] == "assistant" and number >= num_given
-        ]
+        try:
+            template = None if num_given else self._marked
+            self._check_losses(messages, tools=tools, template=template, where=where)
+            text, spans = self._answers(messages, tools=tools, num_given=num_given, where=where)
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+            raise FineTuningError(
+                f"{where} is rejected by the chat template of the base model: {error}; correct the row in its file, "
+                "or use another template"
+            ) from error
         return self._by_spans(text, spans, adds_special_tokens=False)
 
-    def _by_markers(self, messages: Sequence[Message], *, tools: Any) -> Tokens:
-        made = self._tokenizer.apply_chat_template(
-            list(messages),
-            tools=tools,
-            chat_template=self._marked,
-            tokenize=True,
-            return_dict=True,
-            return_assistant_tokens_mask=True,
-        )
-        pairs = zip(made["input_ids"], made["assistant_masks"], strict=True)
-        labels = [token if is_answer else IGNORED for token, is_answer in pairs]
-        return Tokens(input_ids=list(made["input_ids"]), labels=labels)
+    def _answers(
+        self, messages: Sequence[Message], *, tools: Any, num_given: int, where: str
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of a conversation, and the spans of its answers with a weight other than 0.
 
-    def _rendered(self, messages: Sequence[Message], *, tools: Any, is_open: bool = False) -> str:
+        Raises:
+            FineTuningError: answers cannot be located with the chat template.
+        """
+        answers = [
+            number
+            for number, one in enumerate(messages)
+            if one["role"] == "assistant" and number >= num_given
+        ]
+        learned = [number for number in answers if messages[number].get("weight") != 0]
+        if not self._marked or num_given:
+            try:
+                return self._rendered_answers(messages, learned, tools=tools, where=where)
+            except FineTuningError:
+                if not self._marked:
+                    raise
+        given = self._rendered(messages[:num_given], tools, is_open=True) if num_given else ""
+        text, spans = self._marked_answers(messages, tools=tools, given=given, where=where)
+        if len(learned) < len(answers):
+            if len(spans) != len(answers):
+                raise FineTuningError(
+                    f"{where} has weight 0, but the chat template marks {len(spans)} answers of {len(answers)}; "
+                    "mark each answer once in the template, or remove the key weight"
+                )
+            spans = [spans[answers.index(number)] for number in learned]
+        return text, spans
+
+    def _check_losses(
+        self, messages: Sequence[Message], *, tools: Any, template: str | None, where: str
+    ) -> None:
+        """Reject a conversation of which the template leaves out a part.
+
+        Raises:
+            FineTuningError: a message, a tool call or the tools are not in the rendered text.
+        """
+        render = partial(self._rendered, template=template)
+        if losses := losses_of(messages, tools=tools, render=render):
+            raise FineTuningError(
+                "; ".join(f"{where} has {what}; {remedy}" for what, remedy in losses)
+            )
+
+    def _marked_answers(
+        self, messages: Sequence[Message], *, tools: Any, given: str, where: str
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of a conversation, and the spans of characters within `{% generation %}` marks.
+
+        transformers' own masks are wrong for some tokenizers (its issue 47325), so the marks are located in the text.
+        Those in the text `given`, before the first answer to learn, are ignored.
+
+        Raises:
+            FineTuningError: the marks cannot be located.
+        """
+        text = self._rendered(messages, tools, template=self._marked)
+        found, spans = marked_spans(
+            self._rendered(messages, tools, template=with_sentinels(self._marked))
+        )
+        if found != text:
+            raise FineTuningError(
+                f"{where}: the answers that the chat template marks with {{% generation %}} cannot be located; move "
+                "filters and variables of the template into its marks, or remove the marks"
+            )
+        start = common_length(given, text)
+        return text, [(max(start, begin), end) for begin, end in spans if end > start]
+
+    def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Any,
+        *,
+        template: str | None = None,
+        is_open: bool = False,
+    ) -> str:
         text: str = self._tokenizer.apply_chat_template(
-            list(messages), tools=tools, tokenize=False, add_generation_prompt=is_open
+            template_messages(messages),
+            tools=tools,
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=is_open,
         )
         return text
 
-    def _answer_span(
-        self, messages: Sequence[Message], number: int, *, text: str, tools: Any, where: str
-    ) -> tuple[int, int]:
-        """Return the span of characters of an assistant message: from the end of its generation prompt to its end.
+    def _rendered_answers(
+        self, messages: Sequence[Message], learned: Sequence[int], *, tools: Any, where: str
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of a conversation, and the spans of characters of the messages with the numbers `learned`.
+
+        A span begins at the end of its generation prompt. If the last message is rendered without that prompt, its span
+        begins at the first difference, as in TRL's DPO.
 
         Raises:
-            FineTuningError: the template renders the message differently if other messages follow.
+            FineTuningError: the template renders a message differently if other messages follow.
         """
-        before = self._rendered(messages[:number], tools=tools, is_open=True)
-        up_to = self._rendered(messages[: number + 1], tools=tools)
-        if not (text.startswith(up_to) and up_to.startswith(before)):
-            raise FineTuningError(
-                f"{where}: the chat template renders message {number + 1} differently if messages follow it, so "
-                "its tokens cannot be found; mark answers in the template with {% generation %}, or use rows with a "
-                "single answer"
-            )
-        return len(before), len(up_to)
+        text, spans = self._rendered(messages, tools), []
+        for number in learned:
+            before = self._rendered(messages[:number], tools, is_open=True)
+            up_to = self._rendered(messages[: number + 1], tools)
+            is_last = number + 1 == len(messages)
+            if not (text.startswith(up_to) and (is_last or up_to.startswith(before))):
+                raise FineTuningError(
+                    f"{where}: the chat template renders message {number + 1} differently if messages follow it, so "
+                    "its tokens cannot be found; mark answers in the template with {% generation %}, or use rows with "
+                    "a single answer"
+                )
+            spans.append((common_length(before, up_to), len(up_to)))
+        return text, spans
 
     def _by_spans(
         self, text: str, spans: Sequence[tuple[int, int]], *, adds_special_tokens: bool
@@ -188,9 +278,10 @@ class RowTokenizer:
         made = self._tokenizer(
             text, add_special_tokens=adds_special_tokens, return_offsets_mapping=True
         )
+        is_trained = trained_tokens(text, made["offset_mapping"], spans)
         labels = [
-            token if any(begin < stop and end > start for start, stop in spans) else IGNORED
-            for token, (begin, end) in zip(made["input_ids"], made["offset_mapping"], strict=True)
+            token if learned else IGNORED
+            for token, learned in zip(made["input_ids"], is_trained, strict=True)
         ]
         return Tokens(input_ids=list(made["input_ids"]), labels=labels)
 
@@ -200,7 +291,7 @@ def _marked_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
     if tokenizer.chat_template is None:
         return None
     if has_generation_markers(tokenizer.chat_template):
-        return str(tokenizer.chat_template)
+        return str(tokenizer.get_chat_template())
     try:
         return get_training_chat_template(tokenizer)
     except ValueError:  # a family that TRL does not know
@@ -208,7 +299,7 @@ def _marked_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
-    """Return the prompt and the two answers of a row for TRL, all texts or all lists of messages.
+    """Return the prompt and the two answers of a row, all texts or all lists of messages, and its tools.
 
     Raises:
         FineTuningError: the row has another form.
@@ -223,7 +314,18 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
                 allowed="prompt, chosen and rejected, all texts or all lists of messages",
             )
         )
-    return dict(zip(_PAIR, values, strict=True))
+    return {key: row[key] for key in (*_PAIR, "tools") if key in row}
+
+
+def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """Return a pair as two rows with `prompt` and `completion`, the chosen answer first.
+
+    Raises:
+        FineTuningError: the row is not a pair.
+    """
+    pair = pair_of(row, where=where)
+    shared = {key: pair[key] for key in ("prompt", "tools") if key in pair}
+    return [{**shared, "completion": pair[name]} for name in ("chosen", "rejected")]
 
 
 def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 from transformers.trainer_utils import set_seed
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+from trl import DPOConfig, SFTConfig, SFTTrainer
 
 from sft.artifact import save_artifact
 from sft.errors import FineTuningError
@@ -25,7 +25,8 @@ from sft.models import (
     set_float32,
     whole_model,
 )
-from sft.rows import RowTokenizer, pair_of, read_rows
+from sft.pairs import PAIR_COLUMNS, PairCollator, PairTrainer
+from sft.rows import RowTokenizer, read_rows
 from sft.sharding import gathered_weights, use_fsdp
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
@@ -45,9 +46,10 @@ log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 3
 """Kept checkpoints: three, since the Trainer deletes an old one before S3 has the new one."""
 _ROWS_PER_BATCH = 1000
-_SCHEMA = pa.schema(
-    [("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32()))],
-)
+_SCHEMAS = {
+    method: pa.schema([(name, pa.list_(pa.int32())) for name in names])
+    for method, names in (("sft", ("input_ids", "labels")), ("dpo", PAIR_COLUMNS))
+}
 
 
 def train(options: Options, paths: ContainerPaths) -> int:
@@ -115,7 +117,7 @@ def make_trainer(
         if name in paths.channels
     }
     kind, arguments = (
-        (DPOTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
+        (PairTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
     )
     made = arguments(options, paths, has_validation="validation" in splits)  # sets this rank's GPU
     if options.strategy == "fsdp":
@@ -131,6 +133,8 @@ def make_trainer(
         peft_config=adapter_config(options, origin),
         callbacks=[callback],
     )
+    if options.method == "dpo":
+        trainer.data_collator = PairCollator(pad_token_id=tokenizer.pad_token_id)
     trainer.remove_callback(PrinterCallback)
     if options.adapter == "qlora":
         set_float32(trainer.model, earlier)
@@ -147,7 +151,9 @@ def _sft_arguments(options: Options, paths: ContainerPaths, *, has_validation: b
 
 def _dpo_arguments(options: Options, paths: ContainerPaths, *, has_validation: bool) -> DPOConfig:
     return DPOConfig(
-        **_shared_arguments(options, paths, has_validation=has_validation), beta=options.beta
+        **_shared_arguments(options, paths, has_validation=has_validation),
+        beta=options.beta,
+        remove_unused_columns=False,
     )
 
 
@@ -186,50 +192,40 @@ def _shared_arguments(
 
 
 def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Dataset:
-    """Return the data set of a channel for the method of the options.
+    """Return token ids and labels of a channel's rows, cut to `max_length`, for the method of the options.
+
+    Rows whose answers are all cut off are left out, and pairs if one answer is cut off.
 
     Raises:
         FineTuningError: a row cannot be used, or no row has a token to learn.
     """
-    if options.method == "dpo":
-        pairs = [pair_of(row, where=where) for where, row in read_rows(folder)]
-        if not pairs:
-            raise FineTuningError(f"{folder} has no rows; add rows to its *.jsonl files")
-        return Dataset.from_list(pairs)
-    return _tokenized(tokenizer, folder, max_length=options.max_length)
-
-
-def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: int) -> Dataset:
-    """Return token ids and labels of the rows, cut to `max_length`, without rows whose answers were all cut off.
-
-    Raises:
-        FineTuningError: no row is left, or one cannot be used.
-    """
     rows, batches, kept = RowTokenizer(tokenizer), [], []
     num_cut = num_left_out = 0
+    schema = _SCHEMAS[options.method]
     for where, row in read_rows(folder):
-        whole = rows.tokens(row, where=where)
-        tokens = whole.cut(max_length)
-        num_cut += len(whole.input_ids) > max_length
-        if not tokens.num_trained:
+        whole = rows.samples(row, method=options.method, where=where)
+        cut = [each.cut(options.max_length) for each in whole]
+        num_cut += any(len(each.input_ids) > options.max_length for each in whole)
+        if not all(each.num_trained for each in cut):
             num_left_out += 1
             continue
-        kept.append({"input_ids": tokens.input_ids, "labels": tokens.labels})
+        values = [ids for each in cut for ids in (each.input_ids, each.labels)]
+        kept.append(dict(zip(schema.names, values, strict=True)))
         if len(kept) == _ROWS_PER_BATCH:
-            batches.append(pa.RecordBatch.from_pylist(kept, schema=_SCHEMA))
+            batches.append(pa.RecordBatch.from_pylist(kept, schema=schema))
             kept = []
-    batches.append(pa.RecordBatch.from_pylist(kept, schema=_SCHEMA))
+    batches.append(pa.RecordBatch.from_pylist(kept, schema=schema))
     made = Dataset(pa.Table.from_batches(batches))
     if num_cut or num_left_out:
         log.warning(
             "%s: %d rows are longer than max_length %d and were cut; %d rows without a token to learn were left out",
             folder,
             num_cut,
-            max_length,
+            options.max_length,
             num_left_out,
         )
     if not len(made):
         raise FineTuningError(
-            f"{folder}: no row has an answer within max_length {max_length}; raise max_length or check the rows"
+            f"{folder}: no row has an answer within max_length {options.max_length}; raise max_length or check the rows"
         )
     return made
