@@ -227,9 +227,13 @@ def test_only_answers_have_labels(python: Path, folder: Path) -> None:
     assert "train.jsonl row 1 is a conversation" in found["errors"]["absent"]
 
 
-def test_row_errors_name_the_type_of_each_key(python: Path, folder: Path) -> None:
-    errors = check(python, folder, "row_errors")
+@pytest.fixture(scope="module")
+def errors(python: Path, folder: Path) -> dict[str, str]:
+    """Return the errors of rows that the job refuses."""
+    return check(python, folder, "row_errors")
 
+
+def test_row_errors_name_the_type_of_each_key(errors: dict[str, str]) -> None:
     assert "prompt: a text, chosen: a text, rejected: a list;" in errors["mixed pair"]
     assert "prompt: a text, chosen: a text, rejected: missing;" in errors["half a pair"]
     assert "prompt: a text, completion: a list;" in errors["mixed completion"]
@@ -239,9 +243,7 @@ def test_row_errors_name_the_type_of_each_key(python: Path, folder: Path) -> Non
         assert "; correct the row" in errors[name]
 
 
-def test_rows_that_cannot_be_learned_are_refused_by_number(python: Path, folder: Path) -> None:
-    errors = check(python, folder, "row_errors")
-
+def test_rows_that_cannot_be_learned_are_refused_by_number(errors: dict[str, str]) -> None:
     assert "a.jsonl row 2 has a lone surrogate" in errors["surrogate"]
     assert "a.jsonl row 2 is not valid JSON" in errors["latin"]
     assert "a.jsonl row 2 has tools as a text that is not JSON" in errors["tools text"]
