@@ -211,11 +211,13 @@ def test_bad_rows_are_refused_by_number_before_anything_is_paid(
 ) -> None:
     before = sagemaker.list_training_jobs(NameContains="fine-tune")["TrainingJobSummaries"]
     put_quotas(aws_connection, QUOTA)
-    good = json.dumps(CHAT)
+    good, tools = (json.dumps(CHAT | more) for more in ({}, {"tools": [{"name": "weather"}]}))
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     files = {
         "few/base/config.json": b'{"dtype": "float32"}',
+        "few/base/tokenizer_config.json": json.dumps({"chat_template": template}).encode(),
         "few/base/model.safetensors": bytes(400),
-        "few/train/rows.jsonl": f'{good}\n{{"messages": []}}\nno json\n'.encode(),
+        "few/train/rows.jsonl": f'{good}\n{{"messages": []}}\nno json\n{tools}\n'.encode(),
     }
     place = put_files(aws_connection, s3, files)
     conf = {"base_model": f"{place}/few/base/", "train_data": f"{place}/few/train/"}
@@ -228,6 +230,8 @@ def test_bad_rows_are_refused_by_number_before_anything_is_paid(
     told = json.dumps(result(dag_run, "check_data", "failure"))
     assert "rows.jsonl row 2" in told
     assert "rows.jsonl row 3" in told
+    assert "rows.jsonl row 4" in told
+    assert "has tools, which the base model's chat template leaves out" in told
     after = sagemaker.list_training_jobs(NameContains="fine-tune")["TrainingJobSummaries"]
     assert after == before
 
