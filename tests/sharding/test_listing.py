@@ -263,6 +263,14 @@ def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:
     assert [file.name for file in files] == [names[0]]
 
 
+def test_a_state_that_is_not_of_hugging_face_names_its_file(tmp_path: Path) -> None:
+    root = write(tmp_path / "in", ("data.arrow",))
+    (root / "state.json").write_text('{"_data_files": ["data.arrow"]}')
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert "state.json" in str(caught.value.where)
+
+
 @pytest.mark.parametrize(("indices", "is_refused"), [(["indices.arrow"], True), ([], False)])
 def test_arrow_folder_of_selected_rows_is_refused(
     tmp_path: Path, indices: list[str], is_refused: bool

@@ -474,14 +474,14 @@ def _without_replaced(
         try:
             with opened(state, objects) as (stream, _):
                 content = json.load(stream)
-        except READ_ERRORS as error:
+            named = content.get("_data_files") if isinstance(content, dict) else None
+            folder = PurePosixPath(state.name).parent
+            kept = {str(folder / each["filename"]) for each in named or ()}
+        except (KeyError, TypeError, *READ_ERRORS) as error:
             raise unreadable(state, error) from error
-        named = content.get("_data_files") if isinstance(content, dict) else None
         if named and (indices := content.get("_indices_data_files")):
             raise _selected_rows(state, indices)
         if named:
-            folder = PurePosixPath(state.name).parent
-            kept = {str(folder / each["filename"]) for each in named}
             beside = {each.name for each in files if PurePosixPath(each.name).parent == folder}
             replaced |= beside - kept
     return [file for file in files if file.name not in replaced]
