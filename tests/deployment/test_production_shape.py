@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DAG_ID = "train_end_to_end"
 
 pytestmark = [
-    pytest.mark.slow,  # `test_docker_image.py` and `test_your_airflow.py` are the fast representatives
+    pytest.mark.slow,  # `test_docker_image.py` is the fast representative
     pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only"),
     pytest.mark.skipif(bool(missing_programs()), reason=f"not installed: {missing_programs()}"),
 ]
