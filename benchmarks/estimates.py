@@ -39,19 +39,19 @@ SMALL: Mapping[str, Any] = {
     "num_heads": 2,
     "hidden_size": 64,
     "sequence_length": 128,
-    "max_steps": 250,
+    "max_steps": 1000,
 }
 CONFS: Mapping[str, Mapping[str, Any]] = {
-    "half of the steps": {"max_steps": 125},
-    "twice the steps": {"max_steps": 500},
+    "half of the steps": {"max_steps": 500},
+    "twice the steps": {"max_steps": 2000},
     "other learning rate and seed": {"learning_rate": 1e-3, "seed": 3},
     "validation every 20 steps": {"eval_interval": 20},
     "no validation": {"eval_interval": 0},
     "checkpoint every 20 steps": {"checkpoint_interval": 20},
     "spot": {"use_spot_instances": True},
     "four layers": {"num_layers": 4},
-    "hidden size 128": {"hidden_size": 128, "max_steps": 200},
-    "global batch 32": {"global_batch_size": 32, "max_steps": 200},
+    "hidden size 128": {"hidden_size": 128, "max_steps": 800},
+    "global batch 32": {"global_batch_size": 32, "max_steps": 800},
 }
 WITHIN = 0.10
 PROBE_ROUNDS = 10_000_000
@@ -106,9 +106,12 @@ def _run(engine: MeasuredEngine, dag: Any, conf: Mapping[str, Any]) -> dict[str,
     """Return report.json of a run; `probe_s` in it has the mean seconds of `_probe_s` before and after the run."""
     before = _probe_s()
     run = dag().test(run_conf={**SMALL, **conf})
-    listed = engine.s3.list_objects_v2(Bucket=BUCKET, Prefix="trainyard/runs/")
+    pages = engine.s3.get_paginator("list_objects_v2").paginate(
+        Bucket=BUCKET, Prefix="trainyard/runs/"
+    )
+    listed = (each for page in pages for each in page["Contents"])
     newest = max(
-        (each for each in listed["Contents"] if each["Key"].endswith("/report/report.json")),
+        (each for each in listed if each["Key"].endswith("/report/report.json")),
         key=lambda each: each["LastModified"],
     )
     report: dict[str, Any] = json.loads(
