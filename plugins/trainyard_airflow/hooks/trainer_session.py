@@ -129,7 +129,7 @@ class _ConnectionSession(boto3.Session):
 
     def resource(self, service_name: str, *_: Any, **__: Any) -> Any:
         endpoint = self.client(service_name).meta.endpoint_url
-        resource = super().resource(
+        resource = super().resource(  # type: ignore[call-overload]  # the stubs want a literal name
             service_name, region_name=self.region_name, endpoint_url=endpoint
         )
         if service_name == "s3":
