@@ -13,9 +13,11 @@ import pytest
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import RunningEngine
+    from trainyard_airflow.hooks.aws_clients import AwsClients
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 
@@ -94,6 +96,16 @@ def aws_connection(engine: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> Ru
     """The connection `aws_default` leads to the shared engine."""
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
     return engine
+
+
+@pytest.fixture(scope="module")
+def clients(engine: RunningEngine) -> Iterator[AwsClients]:
+    """The connection's clients, made once for all cases of a module."""
+    from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
+        yield AwsClients(ConnectionArguments())
 
 
 @pytest.fixture

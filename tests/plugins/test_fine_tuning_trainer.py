@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plugins.conftest import connection_json
 from tests.plugins.test_training_job_operator import execute, operator
 from tests.plugins.trainers import ROLE
 from trainyard.errors import SpecError, TrainingRunError
 from trainyard.sagemaker_api.training_request import render_training_job
-from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.trainer_session import trainer_session
 from trainyard_airflow.jobs.model_trainer import from_model_trainer, trainer_job
 from trainyard_airflow.jobs.trainer_request import trainer_request
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import RunningEngine
+    from trainyard_airflow.hooks.aws_clients import AwsClients
 
 pytestmark = [
     pytest.mark.engine,
@@ -33,16 +32,9 @@ TRACKING = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-1"
 GROUP = "fine-tuned"
 
 
-@pytest.fixture(scope="module")
-def clients(engine: RunningEngine) -> Iterator[AwsClients]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
-        yield AwsClients(ConnectionArguments())
-
-
 @pytest.fixture
 def data(engine: RunningEngine, s3: Any) -> str:
-    """A data set in S3, which the SDK looks up."""
+    """A data set in S3, whose existence the SDK checks."""
     s3.put_object(Bucket=engine.bucket, Key="chat/train.jsonl", Body=b"{}\n")
     return f"s3://{engine.bucket}/chat/train.jsonl"
 
@@ -56,7 +48,7 @@ def group(sagemaker: Any) -> Iterator[str]:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the hub knows of the model: the engine has no hub."""
+    """The hub's answer about the model; the engine has no hub."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")  # these modules create clients
     from sagemaker.train import dpo_trainer, sft_trainer
     from sagemaker.train.common import FineTuningOptions
@@ -167,7 +159,7 @@ def test_a_cluster_of_hyperpod_is_rejected_before_it_trains(data: str, clients: 
 def test_a_serverless_job_reaches_the_service_which_the_engine_is_not(
     aws_connection: Any, task: Any, data: str, group: str
 ) -> None:
-    """The engine has no hub: it says so, and everything before the request works without an instance type."""
+    """The engine rejects the request by name; the steps before it work without an instance type."""
     spec = {
         "serverless_job_config": {
             "BaseModelArn": MODEL,

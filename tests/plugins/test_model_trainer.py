@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plugins.conftest import connection_json
 from tests.plugins.test_training_job_operator import deferred, execute, first_event, operator
 from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.training_request import render_training_job
-from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.jobs.model_trainer import (
     from_model_trainer,
     launched_by,
@@ -34,9 +32,8 @@ from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.trial_job import TrialJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import RunningEngine
+    from trainyard_airflow.hooks.aws_clients import AwsClients
 
 GOLDEN = Path(__file__).parent / "golden" / "model_trainer"
 LIMIT_S = 300
@@ -63,14 +60,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "train.py").write_text(SCRIPT)
     (folder / "requirements.txt").write_text("")
     return str(folder)
-
-
-@pytest.fixture(scope="module")
-def clients(engine: RunningEngine) -> Iterator[AwsClients]:
-    """The connection's clients, made once for all cases."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
-        yield AwsClients(ConnectionArguments())
 
 
 def trainer_of(case: str, source: str) -> Any:

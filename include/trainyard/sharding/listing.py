@@ -655,8 +655,8 @@ def _check_one_split(found: list[SourceFile], files: list[SourceFile]) -> None:
     Raises:
         DataError: the source has `dataset_dict.json`.
     """
-    marks = (file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS)
-    for mark in marks:
+    mark = next((file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS), None)
+    if mark is not None:
         folder = mark.uri.removesuffix(_SEVERAL_SPLITS)
         below = (file.uri.removeprefix(folder) for file in files if file.uri.startswith(folder))
         splits = sorted({each.partition("/")[0] for each in below})

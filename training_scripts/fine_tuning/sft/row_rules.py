@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Message = Mapping[str, Any]
-    Loss = tuple[
-        str, str
-    ]  # what the chat template leaves out, as the object of "has", and the remedy
+    # A part that the chat template leaves out, as the object of "has", and the remedy.
+    Loss = tuple[str, str]
     Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None], str]
 
 CONVERSATIONS = ("messages", "prompt", "completion", "chosen", "rejected")
