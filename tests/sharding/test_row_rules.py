@@ -11,7 +11,13 @@ import pytest
 
 from trainyard.sharding.chat_template import ChatTemplate
 from trainyard.sharding.objects import LocalObjects
-from trainyard.sharding.row_rules import key_faults, losses_of, parse_row, tools_of
+from trainyard.sharding.row_rules import (
+    key_faults,
+    losses_of,
+    parse_row,
+    tools_of,
+    with_call_arguments,
+)
 
 ROOT = Path(__file__).parents[2]
 USER, ANSWER = {"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hi."}
@@ -142,6 +148,41 @@ def test_arguments_as_json_text_stay_json() -> None:
 
     assert losses_of([{**CALL, "tool_calls": [asked]}], tools=None, render=render) == []
     assert texts[0]["city"] == "Rome"
+
+
+@pytest.mark.parametrize(
+    "given", [{"city": "Rome", "of": "Güell"}, '{"city": "Rome", "of": "Güell"}']
+)
+@pytest.mark.parametrize(
+    "rendered",
+    [
+        "{{ call.function.arguments | tojson }}",
+        "{{ call.function.arguments }}",
+        "{{ 'as JSON: ' + call.function.arguments }}",
+        "{{ call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}",
+    ],
+    ids=["objects", "texts", "texts only", "both"],
+)
+def test_templates_get_the_arguments_in_the_form_that_they_render(
+    given: Any, rendered: str
+) -> None:
+    template = WITH_TOOLS.replace("{{ call.function.arguments | tojson }}", rendered)
+    render = ChatTemplate(sources={"default": template}, tokens={}).render
+    asked = {**CALL, "tool_calls": [{"function": {"name": "weather", "arguments": given}}]}
+
+    messages = with_call_arguments([USER, asked, ANSWER], tools=None, render=render)
+
+    assert '{"city": "Rome", "of": "Güell"}' in render(messages, None)
+    assert losses_of(messages, tools=None, render=render) == []
+
+
+def test_arguments_of_another_form_are_unchanged() -> None:
+    calls = [{"name": "a", "arguments": "no JSON"}, {"name": "b", "arguments": "[1]"}, "c"]
+    render = ChatTemplate(sources={"default": PLAIN}, tokens={}).render
+
+    made = with_call_arguments([{**CALL, "tool_calls": calls}], tools=None, render=render)
+
+    assert made == [{**CALL, "tool_calls": calls}]
 
 
 @pytest.mark.parametrize("kind", ["file", "config", "variants", "none"])

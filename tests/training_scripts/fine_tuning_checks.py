@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -99,7 +100,10 @@ def marked_answers(folder: Path) -> dict[str, list[str]]:
 
 
 def pair_texts(folder: Path) -> dict[str, Any]:
-    """Return what the trainer and the evaluation read of pairs with tool calls, and the template's own text."""
+    """Return what the trainer and the evaluation read of pairs with tool calls, and the template's own text.
+
+    One call has its arguments as JSON text, which the template encodes; its text is that of the object.
+    """
 
     def call(name: str, **arguments: Any) -> dict[str, Any]:
         function = {"name": name, "arguments": arguments}
@@ -123,7 +127,10 @@ def pair_texts(folder: Path) -> dict[str, Any]:
     ]
     data, model = folder / "calls" / "train", folder / "with_tools"
     data.mkdir(parents=True)
-    (data / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    written = copy.deepcopy(rows)
+    function = written[0]["chosen"][0]["tool_calls"][0]["function"]
+    function["arguments"] = json.dumps(function["arguments"])
+    (data / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written))
     shutil.copytree(folder / "base", model)
     tokenizer = AutoTokenizer.from_pretrained(folder / "base")
     tokenizer.chat_template = WITH_TOOLS

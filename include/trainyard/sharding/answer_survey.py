@@ -17,6 +17,7 @@ from trainyard.sharding.row_rules import (
     parse_row,
     tools_of,
     unused_keys,
+    with_call_arguments,
 )
 from trainyard.units import format_bytes
 
@@ -154,7 +155,9 @@ class AnswerSurvey:
                 return [_NO_TEMPLATE]
             self.num_rendered += 1
             try:
-                found += losses_of(messages, tools=tools_of(row), render=self.template.render)
+                tools, render = tools_of(row), self.template.render
+                learned = with_call_arguments(messages, tools=tools, render=render)
+                found += losses_of(learned, tools=tools, render=render)
             except (TemplateError, TypeError, ValueError, KeyError) as error:
                 found.append(
                     (

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import TemplateError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -118,6 +120,34 @@ def _messages(row: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
                 yield key, number, message
 
 
+def with_call_arguments(
+    messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
+) -> list[Message]:
+    """Return messages whose tool calls have arguments that the template renders as JSON: objects, or JSON text.
+
+    Templates encode JSON text a second time if they expect objects, and render objects as Python if they expect text.
+    Messages are unchanged if the template renders neither form.
+
+    Args:
+        messages: a conversation of valid messages.
+        tools: the tools of the row.
+        render: as in `losses_of`.
+    """
+    if not any(True for each in messages for _ in _argument_values(each)):
+        return list(messages)
+    for form in (_as_object, _as_text):
+        changed = [_with_arguments(each, form) for each in messages]
+        marks: dict[str, Loss] = {}
+        marked = [_marked_message(each, marks) for each in template_messages(changed)]
+        try:
+            text = render(marked, tools)
+        except (TemplateError, TypeError, ValueError, KeyError):
+            continue
+        if not any(f"'{word}': '{word}'" in text or f'\\"{word}\\"' in text for word in marks):
+            return changed
+    return list(messages)
+
+
 def losses_of(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Loss]:
@@ -189,14 +219,48 @@ def _marked_tool(tool: Mapping[str, Any], marks: dict[str, Loss]) -> Mapping[str
     return {**tool, "name": tool["name"] + word}
 
 
+def _argument_values(message: Message) -> Iterator[Any]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        if isinstance(function, dict) and function.get("arguments"):
+            yield function["arguments"]
+
+
+def _with_arguments(message: Message, form: Callable[[Any], Any]) -> Message:
+    """Return a message whose calls have `form(arguments)`."""
+
+    def changed(call: Any) -> Any:
+        if not isinstance(call, dict):
+            return call
+        if isinstance(call.get("function"), dict):
+            return {**call, "function": changed(call["function"])}
+        return {**call, "arguments": form(call["arguments"])} if "arguments" in call else call
+
+    calls = message.get("tool_calls")
+    return (
+        {**message, "tool_calls": list(map(changed, calls))} if isinstance(calls, list) else message
+    )
+
+
+def _as_object(arguments: Any) -> Any:
+    """Return arguments, parsed if they are the JSON text of an object."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _as_text(arguments: Any) -> Any:
+    """Return arguments, as JSON text if they are an object."""
+    return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
+
+
 def _with_word(arguments: Any, word: str) -> Any:
     """Return the arguments of a call, an object or its JSON text, with one more."""
-    if isinstance(arguments, dict):
-        return {**arguments, word: word}
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        return f"{arguments} {word}"
-    return json.dumps({**value, word: word}) if isinstance(value, dict) else f"{arguments} {word}"
+    value = _as_object(arguments)
+    if isinstance(value, dict):
+        made = {**value, word: word}
+        return made if value is arguments else json.dumps(made)
+    return f"{arguments} {word}" if isinstance(arguments, str) else arguments

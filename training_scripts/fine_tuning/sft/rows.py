@@ -20,7 +20,14 @@ from sft.answer_spans import (
     with_sentinels,
 )
 from sft.errors import FineTuningError
-from sft.row_rules import key_faults, losses_of, parse_row, template_messages, tools_of
+from sft.row_rules import (
+    key_faults,
+    losses_of,
+    parse_row,
+    template_messages,
+    tools_of,
+    with_call_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerBase
 
-    Message = dict[str, Any]
+    from sft.row_rules import Message, Render
 
 IGNORED = -100
 """Label of a token that the loss ignores: the default `ignore_index` of torch's cross entropy."""
@@ -152,7 +159,9 @@ class RowTokenizer:
             )
         try:
             template = None if num_given else self._marked
-            self._check_losses(messages, tools=tools, template=template, where=where)
+            render = partial(self._rendered, template=template)
+            messages = with_call_arguments(messages, tools=tools, render=render)
+            self._check_losses(messages, tools=tools, render=render, where=where)
             text, spans = self._answers(messages, tools=tools, num_given=num_given, where=where)
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
             raise FineTuningError(
@@ -193,14 +202,13 @@ class RowTokenizer:
         return text, spans
 
     def _check_losses(
-        self, messages: Sequence[Message], *, tools: Any, template: str | None, where: str
+        self, messages: Sequence[Message], *, tools: Any, render: Render, where: str
     ) -> None:
         """Reject a conversation of which the template leaves out a part.
 
         Raises:
             FineTuningError: a message, a tool call or the tools are not in the rendered text.
         """
-        render = partial(self._rendered, template=template)
         if losses := losses_of(messages, tools=tools, render=render):
             raise FineTuningError(
                 "; ".join(f"{where} has {what}; {remedy}" for what, remedy in losses)
