@@ -1,12 +1,14 @@
 """Comparison of the estimated with the actual cost of ten different runs on the engine.
 
-    python benchmarks/estimates.py [--calibrating 1] [--only NAME ...]
+    python benchmarks/estimates.py [--calibrating 2] [--steps 1000] [--only NAME ...]
 
 A separate engine and Airflow run `train_end_to_end` by `dag.test()`, one run after another, each with its own small
-conf. The first runs calibrate and are not counted: later estimates use the measurements that each run stores. The
-output has the estimate that preflight returned and the cost in report.json, by the engine's billable seconds. It also
-has the machine's load, and the seconds of a fixed piece of work on two cores before and after the run. Other work on
-the machine changes both, and the duration of a step with them.
+conf. A training has one rank: its other core is for the engine and Airflow, which run on instances and machines of
+their own in production. The first runs calibrate and are not counted: `--calibrating` on demand, and one on spot
+capacity. Later estimates use the measurements that each run stores. The output has the estimate that preflight returned
+and the cost in report.json, by the engine's billable seconds. It also has the machine's load, and the seconds of a
+fixed piece of work on two cores before and after the run. Other work on the machine changes both, and the duration of a
+step with them.
 """
 
 from __future__ import annotations
@@ -39,19 +41,20 @@ SMALL: Mapping[str, Any] = {
     "num_heads": 2,
     "hidden_size": 64,
     "sequence_length": 128,
-    "max_steps": 1000,
+    "instance_count": 1,
 }
+SPOT: Mapping[str, Any] = {"use_spot_instances": True}
 CONFS: Mapping[str, Mapping[str, Any]] = {
-    "half of the steps": {"max_steps": 500},
-    "twice the steps": {"max_steps": 2000},
+    "half of the steps": {"steps": 0.5},
+    "twice the steps": {"steps": 2},
     "other learning rate and seed": {"learning_rate": 1e-3, "seed": 3},
     "validation every 20 steps": {"eval_interval": 20},
     "no validation": {"eval_interval": 0},
     "checkpoint every 20 steps": {"checkpoint_interval": 20},
-    "spot": {"use_spot_instances": True},
+    "spot": SPOT,
     "four layers": {"num_layers": 4},
-    "hidden size 128": {"hidden_size": 128, "max_steps": 800},
-    "global batch 32": {"global_batch_size": 32, "max_steps": 800},
+    "hidden size 128": {"hidden_size": 128, "steps": 0.8},
+    "global batch 32": {"global_batch_size": 32, "steps": 0.8},
 }
 WITHIN = 0.10
 PROBE_ROUNDS = 10_000_000
@@ -65,13 +68,21 @@ def main() -> int:
         running_engine(Path(folder) / "engine") as engine,
     ):
         dag = _dag(engine)
-        for number in range(options.calibrating):
-            _print_row(f"(calibrating {number + 1})", _run(engine, dag, {}))
+        calibrating = [*[{}] * options.calibrating, SPOT]
+        for number, conf in enumerate(calibrating, start=1):
+            _print_row(f"(calibrating {number})", _run(engine, dag, _conf(conf, options.steps)))
         missed = 0
         for name in options.only or CONFS:
-            missed += not _print_row(name, _run(engine, dag, CONFS[name]))
+            report = _run(engine, dag, _conf(CONFS[name], options.steps))
+            missed += not _print_row(name, report)
     print(f"{missed} not within {WITHIN:.0%}")
     return 1 if missed else 0
+
+
+def _conf(conf: Mapping[str, Any], num_steps: int) -> dict[str, Any]:
+    """Return a run's conf; `steps` in `conf` is a factor for the number of steps."""
+    rest = {name: value for name, value in conf.items() if name != "steps"}
+    return {**SMALL, "max_steps": round(num_steps * conf.get("steps", 1)), **rest}
 
 
 def _dag(engine: MeasuredEngine) -> Any:
@@ -105,7 +116,7 @@ def _dag(engine: MeasuredEngine) -> Any:
 def _run(engine: MeasuredEngine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return report.json of a run; `probe_s` in it has the mean seconds of `_probe_s` before and after the run."""
     before = _probe_s()
-    run = dag().test(run_conf={**SMALL, **conf})
+    run = dag().test(run_conf=dict(conf))
     pages = engine.s3.get_paginator("list_objects_v2").paginate(
         Bucket=BUCKET, Prefix="trainyard/runs/"
     )
@@ -152,7 +163,10 @@ def _print_row(name: str, report: Mapping[str, Any]) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calibrating", type=int, default=1, help="runs before the counted ones")
+    parser.add_argument(
+        "--calibrating", type=int, default=2, help="on-demand runs before the counted ones"
+    )
+    parser.add_argument("--steps", type=int, default=1000, help="steps of a training")
     parser.add_argument("--only", nargs="*", choices=list(CONFS), help="names of runs (all)")
     return parser
 
