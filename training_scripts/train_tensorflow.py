@@ -1,8 +1,9 @@
 """Training script for a decoder on token shards with TensorFlow.
 
-It runs as one process, with replicas on one host or on several hosts, or with parameter servers. AWS's toolkit selects
-the strategy by TF_CONFIG, from `parameter_server` or `multi_worker_mirrored_strategy` in the estimator's
-`distribution`. Without TF_CONFIG, the hyperparameter `num_replicas` sets the number of replicas on this host.
+It runs as one process, with replicas on one host or on several hosts, or with parameter servers. On several
+hosts, AWS's toolkit sets TF_CONFIG according to the estimator's `distribution` (`parameter_server` or
+`multi_worker_mirrored_strategy`), and the script selects its strategy by TF_CONFIG. Without TF_CONFIG, the
+hyperparameter `num_replicas` sets the number of replicas on this host.
 
 Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py, but a stopped run saves a checkpoint
 only. Checkpoints are `<base>/checkpoints/step-*.npz`; the model is `model.npz`.

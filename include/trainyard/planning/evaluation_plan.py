@@ -346,7 +346,7 @@ def way_out(conf: RunConf) -> str:
     if conf.evaluation_instance_type:
         return 'name another evaluation_instance_type, or leave it out and set evaluation_place to "training"'
     own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]
-    also = f", leave out {' and '.join(own)}" if own else ""
+    also = f" and leave out {' and '.join(own)}" if own else ""
     return f'set evaluation_place to "training"{also}, or name another evaluation_instance_type'
 
 

@@ -87,7 +87,7 @@ class Stack:
         return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
 
     def start(self) -> None:
-        """Start all components, and wait until the API of Airflow's tasks answers; other components may start longer.
+        """Start all components, and wait until the API of Airflow's tasks answers; others may take longer.
 
         Airflow's execution API creates its routes at its first request and blocks meanwhile (Airflow 3.3.2: seconds of
         CPU time). A first task that waits for it on a busy machine can exceed its retries and fail.

@@ -143,7 +143,7 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return a run's spend record with the first month that has a document of the run; unchanged if none has."""
+        """Return the record with its month replaced by the first month that has a document of the run, if one has."""
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Degrees:
     """Degrees of a run: pipeline x replicate x shard x tensor = number of ranks.
 
-    `context` divides `shard`: that many of the ranks on the shard axis split a sequence.
+    `shard` is a multiple of `context`: each group of `context` ranks on the shard axis shares one sequence.
     """
 
     pipeline: int = 1
