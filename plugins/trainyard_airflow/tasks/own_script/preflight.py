@@ -141,7 +141,7 @@ class ScriptPreflightOperator(PreflightOperator):
         ]
 
     def _network_findings(self, conf: ScriptConf) -> Iterator[Finding]:
-        """Yield a finding per setting of the network that is not the connection's, if its limits require its subnets."""
+        """Yield a finding per network setting that is not the connection's, if its limits require its subnets."""
         defaults = self.clients.job_defaults
         if Required.SUBNETS not in self.clients.job_limits.required:
             return
