@@ -44,7 +44,7 @@ _NOT_FINITE = re.compile(rb"[+-]?(nan|inf)")
 
 
 class _Column(NamedTuple):
-    """Column of a shard: `size` is that of a value in bytes, None if it varies; `decode` is None for unread columns."""
+    """Column of a shard: `size` of a value in bytes, None if it varies; `decode` is None for unread columns."""
 
     name: str
     size: int | None
