@@ -59,7 +59,7 @@ def shard_blocks(
     Args:
         file: the shard.
         objects: opens a remote shard.
-        settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read.
+        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read.
 
     Raises:
         DataError: the shard cannot be read, or a column that is read has an unsupported type.

@@ -68,7 +68,7 @@ def sample_blocks(
     Args:
         file: the archive.
         objects: opens a remote archive.
-        settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read. `text_column`
+        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read. `text_column`
             and `category_columns` are text, unless they are JSON or arrays.
 
     Raises:
