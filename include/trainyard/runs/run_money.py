@@ -54,7 +54,7 @@ def run_money(
 
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
-    """Return the cost of the jobs' warm pools: the ledger's billed seconds beyond each job's own, at its price."""
+    """Return the cost of the warm pools: per job, the billed seconds in the ledger minus those of its run."""
     entries = ledger.get("entries", ())
     billed_s = {
         each["name"]: each["billable_seconds"] for each in entries if each.get("billable_seconds")
@@ -101,7 +101,7 @@ def _steps_trained(history: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number of a script's line; None for anything else."""
+    """Return a logged value as a float; None if it is not a finite number."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 

@@ -34,7 +34,7 @@ def run_figures(record: RunRecord) -> dict[str, float]:
 
 
 def run_image(record: RunRecord) -> dict[str, str]:
-    """Return `image_uri` and `image_digest` of a run's training, without unknown ones."""
+    """Return `image_uri` and `image_digest` of a run's training; unknown values are omitted."""
     job = record.job_of(TaskId.TRAIN)
     known = {"image_uri": job.image_uri, "image_digest": job.image_digest} if job else {}
     return {name: value for name, value in known.items() if value}

@@ -61,12 +61,14 @@ def _row(
 
 _MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or use a larger instance type"
 WAIT_STEP = "retry later, use another instance type, or allow several types"
-_RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
+_RETRY_STEP = (
+    "retry: training resumes from the last checkpoint; if the failure repeats, read the host's log"
+)
 _KILLED_STEP = (
-    "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
+    "retry: training resumes from the last checkpoint; if the failure repeats, give the ranks more memory "
     "(the kernel kills a process that uses more than its host has)"
 )
-_VOLUME_STEP = "raise volume_size_gb (volume_size in a job's spec), or, if the type has NVMe disks, choose a larger one"
+_VOLUME_STEP = "raise volume_size_gb (volume_size in a job's spec); if the type has NVMe disks, choose a larger type"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put

@@ -105,7 +105,7 @@ def names_exception(log_lines: Sequence[str]) -> bool:
 
 
 def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
-    """Return up to `most` lines that end with the last line that names an exception; without one, the last lines."""
+    """Return up to `most` lines, the last of which names an exception; without such a line, the last lines."""
     raised = _raised_line(log_lines)
     end = len(log_lines)
     if raised is not None:
@@ -289,7 +289,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
 
 
 def _ending(snapshot: JobSnapshot) -> str | None:
-    """Return the secondary status. A processing job has none, so its reason is searched for an end by max_run."""
+    """Return the secondary status. For a processing job, which has none, `MaxRuntimeExceeded` at the time limit."""
     reason = _reason(snapshot) or ""
     limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
     is_told = snapshot.secondary_status is None and any(

@@ -97,7 +97,7 @@ _GPU_ALARM = _Watched(
 def render_alarms(
     training: MonitoredTraining, *, actions: Sequence[str], tags: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the PutMetricAlarm requests: idle, memory, disk, and for a training with GPUs also idle GPUs.
+    """Yield the PutMetricAlarm requests for idle CPUs, full memory, full disks and, if there are GPUs, idle GPUs.
 
     An alarm can have at most ten metrics, so a large training has several alarms of each kind. Missing data, as before
     and after the training, does not trigger an alarm.

@@ -81,7 +81,7 @@ def serving_of(
 
 
 def _holding(trained_on: str) -> tuple[str, ...]:
-    """Return the candidates with at least the memory of a type, with GPUs if it has GPUs; none for an unknown type."""
+    """Return the `CANDIDATES` for a type: at least its memory, and GPUs only if it has GPUs; none if it is unknown."""
     known = catalogue().types
     own = known.get(trained_on)
     if own is None:

@@ -142,7 +142,7 @@ class JobSnapshot:
 
     @property
     def waiting_seconds(self) -> float | None:
-        """Seconds without working instances over all waits; None if the service reports no transitions.
+        """Sum of the seconds of all waits for instances; None if the service reports no transitions.
 
         A current wait counts up to the last change in the response.
         """
@@ -155,8 +155,9 @@ class JobSnapshot:
     def billed_seconds_at(self, now: float) -> float:
         """Return an upper bound of the billed seconds per instance at `now`, epoch seconds by the service's clock.
 
-        These are the billed seconds if the service reports them, otherwise the time with instances over all starts. The
-        bill for spot instances is lower. If the clock runs backwards, the result is not negative.
+        These are the billed seconds if the service reports them, otherwise the seconds in which the job had instances,
+        over all its starts. The bill for spot instances is lower. If the clock runs backwards, the result is not
+        negative.
         """
         if self.billable_seconds is not None:
             return float(self.billable_seconds)

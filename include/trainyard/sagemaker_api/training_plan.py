@@ -67,8 +67,9 @@ class TrainingPlanState:
         )
 
     def stops(self, *, reserve_s: float) -> tuple[float, ...]:
-        """Return the times at which a job must be stopped, one per window: before the service ends its instances.
+        """Return the times at which a job must be stopped, one per window.
 
+        The service ends the instances 30 minutes before a window ends. The stop begins `reserve_s` seconds earlier.
         Worked: a window that ends at 12:00 with a reserve of 300 s: 11:25.
         """
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)

@@ -73,7 +73,7 @@ def render_training_job(
 
     Raises:
         SpecError: the code, the image or the account of a bare role name is missing, a built-in algorithm lacks a
-            required hyperparameter, or the request violates that description. The error lists all faults of that kind.
+            required hyperparameter, or the request violates botocore's description. The error lists all such faults.
     """
     if missing := list(missing_hyperparameters(spec, searched=searched)):
         raise SpecError(missing, subject="TrainingJobSpec")

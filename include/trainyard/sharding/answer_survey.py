@@ -61,7 +61,7 @@ class AnswerSurvey:
         read_bytes, all_bytes: bytes read, and size of all files; they differ if the prefix exceeds `max_read_bytes`.
         text_bytes: UTF-8 bytes of the rows' texts.
         findings: the first faults of bad rows, at most `MAX_FINDINGS`.
-        losses: what the chat template leaves out or rejects: number of rows and first row.
+        losses: number of rows and first row, by the part that the chat template leaves out or rejects.
         unused: number of rows by key that the training ignores.
     """
 
@@ -146,7 +146,7 @@ class AnswerSurvey:
         self._measure(row)
 
     def _losses(self, row: dict[str, Any]) -> list[Loss]:
-        """Return what the chat template leaves out of a row's conversations, or its rejection of one."""
+        """Return the parts of a row's conversations that the chat template leaves out or rejects."""
         if self.template is None or self.num_rendered >= MAX_RENDERED:
             return []
         found: list[Loss] = []

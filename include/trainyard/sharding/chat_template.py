@@ -39,11 +39,11 @@ class ChatTemplate:
 
     @classmethod
     def of_model(cls, objects: Objects, prefixes: Sequence[str]) -> ChatTemplate | None:
-        """Return the template of the first tokenizer below the prefixes; None if there is none, or in an archive.
+        """Return the template of the first tokenizer below the prefixes; None without one, or if an archive is first.
 
         Raises:
             ValueError: tokenizer_config.json is not valid JSON.
-            jinja2.TemplateSyntaxError: the template has a syntax error, or a tag or filter of its own.
+            jinja2.TemplateSyntaxError: the template has a syntax error, or an unknown tag or filter.
         """
         for prefix in prefixes:
             uris = sorted((each.uri for each in objects.list(prefix)), key=len)

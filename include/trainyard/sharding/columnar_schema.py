@@ -66,7 +66,7 @@ def joined_schema(
         known: further columns that the file may have; None allows any.
 
     Raises:
-        DataError: the file lacks a column, has another type in one, or has further columns.
+        DataError: the file lacks a column, has a column of another type, or has further columns.
     """
     _check_no_extensions(schema, wanted.names)
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})

@@ -274,7 +274,7 @@ def _is_blank(fields: list[str]) -> bool:
 
 
 def _split_records(lines: Iterable[str], pattern: re.Pattern[str]) -> Iterator[CsvRecord]:
-    """Yield rows that are split at a pattern. If it matches spaces, lines may also begin and end with it."""
+    """Yield rows that are split at a pattern. If it matches a space, lines may also begin and end with spaces."""
     has_edges = pattern.fullmatch(" ") is not None
     for line in lines:
         text = line.rstrip("\r\n")

@@ -35,7 +35,7 @@ _LEAST_SEQUENCE = 3
 
 
 def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: Any) -> str:
-    """Return a tab for `.tsv`, otherwise the delimiter that splits most rows into as many fields as the header.
+    """Return a tab for `.tsv`, otherwise the delimiter that splits the most rows into as many fields as the header.
 
     Delimiters within quotes are not counted. For a header of one field, return a comma.
 
@@ -259,14 +259,14 @@ def _is_inside(name: str, column: Sequence[str]) -> bool:
 
 
 def _continues(name: str, column: Sequence[str]) -> bool:
-    """Return whether whole numbers that differ in equal steps begin with the name, as in numbered rows."""
+    """Return whether the name and the values below it are whole numbers in equal steps, as in numbered rows."""
     if len(column) < _LEAST_SEQUENCE or not all(each.isdecimal() for each in (name, *column)):
         return False
     return len({int(after) - int(before) for before, after in pairwise((name, *column))}) == 1
 
 
 def _has_look(name: str, column: Sequence[str]) -> bool:
-    """Return whether all values are formed like a name with several numbers, such as a date."""
+    """Return whether the name has several numbers, as a date has, and all values below it have the same form."""
     look = _look(name)
     return re.search("9[^a9]+9", look) is not None and {_look(each) for each in column} == {look}
 

@@ -90,7 +90,7 @@ def _pattern_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding for each two options whose values contradict each other."""
+    """Yield a finding for each pair of options with values that contradict each other."""
     if options.get("thousands") == options.get("decimal", "."):
         yield Finding(
             where="csv_options.thousands",
@@ -124,7 +124,7 @@ class _Rule(NamedTuple):
     Attributes:
         permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
-        names: texts that may have been meant.
+        names: texts of which the message suggests the nearest valid one.
         next_step: correction of a wrong value.
     """
 

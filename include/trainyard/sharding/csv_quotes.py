@@ -162,7 +162,7 @@ class QuoteScan:
         self.is_quoted = False
 
     def units(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield (position, characters): an escaped character with its escape, two quotes that are one, or a character.
+        """Yield (position, characters): an escape character and the next, two quotes that mean one, or one character.
 
         `is_quoted` is the state before these characters; a text continues in the state in which the last one ended.
         """
@@ -219,7 +219,7 @@ class QuoteCheck:
         is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
             or the value is missing.
         quote: the character that encloses fields.
-        escapes: scan of the rows whose escape characters are checked; None if there are none.
+        escapes: scan by which the escape characters of rows are checked; None if they are not checked.
         warns: whether to log the first field of several lines that may contain rows.
     """
 

@@ -139,7 +139,7 @@ def typed_rows(
         schema: the types.
         settings: see `parse_column`.
         fractional: columns that must stay columns of floats.
-        plain_numbers: replaces the separators of numbers by those of `parse_column`; None if they have these.
+        plain_numbers: rewrites numbers with other separators as `1234.5`; None if all have this form.
 
     Raises:
         ReplanNeededError, DataError: see `parse_column`.

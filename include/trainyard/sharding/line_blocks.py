@@ -175,7 +175,7 @@ class _Streams(io.RawIOBase):
         """Read content into a buffer, and return the number of bytes; 0 at the end of the file.
 
         Raises:
-            OSError: bytes behind a stream are not another one, or a stream is damaged or cut off.
+            OSError: the bytes after a stream are not another stream, or a stream is damaged or cut off.
         """
         with memoryview(buffer).cast("B") as view:
             data = b""

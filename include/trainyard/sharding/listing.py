@@ -147,7 +147,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
     """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
     Files of other formats, data sets of Trainyard, and linked folders that only `**` would match are not read: a
-    warning names them. A folder as source is read as `**`.
+    warning names them. A folder is read as the glob `folder/**`.
 
     Raises:
         DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
@@ -490,7 +490,7 @@ def _without_replaced(
 def _selected_rows(state: SourceFile, indices: object) -> DataError:
     """Return the error for a folder of datasets 1.x, which stores all rows and the indices of the selected ones."""
     return DataError(
-        "a folder of Hugging Face's save_to_disk has selected rows of its files, by a file of indices",
+        "a folder written by Hugging Face's save_to_disk selects rows of its files by a list of indices",
         job_name="sharding",
         where=state.name,
         got=f"_indices_data_files: {json.dumps(indices)[:100]}",

@@ -44,7 +44,7 @@ _NOT_FINITE = re.compile(rb"[+-]?(nan|inf)")
 
 
 class _Column(NamedTuple):
-    """Column of a shard: `size` is that of a value in bytes, None if it varies; `decode` is None for unread columns."""
+    """Column of a shard: `size` of a value in bytes, None if it varies; `decode` is None for unread columns."""
 
     name: str
     size: int | None
@@ -59,7 +59,7 @@ def shard_blocks(
     Args:
         file: the shard.
         objects: opens a remote shard.
-        settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read.
+        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read.
 
     Raises:
         DataError: the shard cannot be read, or a column that is read has an unsupported type.

@@ -39,7 +39,7 @@ _SHOWN_BYTES = 20
 
 
 class _Chunk(NamedTuple):
-    """Rows of a file with as many fields as the file has names.
+    """Rows of a file that have a field for each name.
 
     Attributes:
         columns: the strings of each selected column.
@@ -175,7 +175,7 @@ class OddCsvTable(TextSchema):
             )
 
     def _check_columns(self, file: SourceFile, columns: dict[str, int], header: list[str]) -> None:
-        """Check that the file has the columns of the first; if `names` replaces the header, also the same header.
+        """Check that the file has the columns of the first file and, if `names` replaces the header, the same header.
 
         Raises:
             DataError: it has other columns.

@@ -94,7 +94,7 @@ class RowHasher:
 
 
 def category_bits(values: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return 64 bits per text: those of its number (1 for `true`), or the BLAKE2b hash of its bytes if it has none."""
+    """Return 64 bits per text: those of its value if it is a number (`true` is 1), otherwise its BLAKE2b hash."""
     bits = text_hashes([value.encode() for value in values])
     if not any(value in _LOGICAL or _NUMBER.fullmatch(value) for value in values):
         return bits

@@ -258,7 +258,7 @@ def _as_text(arguments: Any) -> Any:
 
 
 def _with_word(arguments: Any, word: str) -> Any:
-    """Return the arguments of a call, an object or its JSON text, with one more."""
+    """Return the arguments of a call, an object or its JSON text, with the word added."""
     value = _as_object(arguments)
     if isinstance(value, dict):
         made = {**value, word: word}

@@ -33,7 +33,7 @@ def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
 def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, share: int) -> int:
     """Return the number of shards of a held-out split, in proportion to the `num_shards` of the train split.
 
-    It is at most `num_shards`, and a multiple of `share` unless that exceeds `num_shards`; 0 for a fraction of 0.
+    The result is rounded up to a multiple of `share`, but is at most `num_shards`; 0 for a fraction of 0.
     `held_out_shards(64, fraction=0.05, train_fraction=0.9, share=2)` is 4.
     """
     if fraction == 0:

@@ -121,7 +121,7 @@ class Uploads:
         return list(self._done.values())
 
     def forget_drafts(self) -> None:
-        """Wait for all queued files, and omit drafts so far from later results: other objects will replace them."""
+        """Wait for all queued files. Later results omit the drafts stored so far, which other objects will replace."""
         self.wait()
         for name in [name for name in self._done if name.startswith(f"{UNDER_WAY}/")]:
             del self._done[name]

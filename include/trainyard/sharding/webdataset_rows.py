@@ -68,7 +68,7 @@ def sample_blocks(
     Args:
         file: the archive.
         objects: opens a remote archive.
-        settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read. `text_column`
+        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read. `text_column`
             and `category_columns` are text, unless they are JSON or arrays.
 
     Raises:
@@ -181,7 +181,7 @@ def _decoder(column: str, settings: ShardSettings) -> Callable[[bytes], Any] | N
 
 
 def _number(data: bytes) -> int | str:
-    """Return a whole number, or the text if it is none. The rest of the column decides which of the two is a fault."""
+    """Return an int for a whole number, otherwise the text. The rest of the column decides which type is valid."""
     return int(data) if _WHOLE.fullmatch(data) else data.decode()
 
 

@@ -118,7 +118,7 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
     if not conf.watch_rules:
         yield Finding(
             where=where,
-            what="needs watch_rules, which reads the utilisation of the accelerators",
+            what="needs watch_rules, because a rule measures the use of the accelerators during the training",
             next_step="set watch_rules, or remove stop_if_idle_minutes",
         )
     tiers = [each.instance_type for each in conf.capacity_ladder] or [conf.instance_type]

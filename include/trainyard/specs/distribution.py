@@ -50,8 +50,8 @@ class Distribution:
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return the hyperparameters for the toolkit; the values are not yet JSON.
 
-        Under torch_distributed, the SDK does not send the instance groups, and each group trains separately. The
-        toolkit reads them, so this method always adds them.
+        Under torch_distributed, the SDK does not send the instance groups, so each group trains separately. The
+        toolkit can read them, so this method always adds them.
         """
         told = self.strategy.hyperparameters(target)
         if self.instance_groups:

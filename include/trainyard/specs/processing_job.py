@@ -81,8 +81,8 @@ class ProcessingJobSpec:
         """Check the fields of the job.
 
         Raises:
-            SpecError: there is a volume key, or a volume above the local disks, on an instance type with local storage,
-                which the service rejects; or `code_location` is not an S3 URI; or the cost cap is out of range.
+            SpecError: a volume key, or a volume larger than the local disks, is set for an instance type with local
+                storage; `code_location` is not an S3 URI; or the cost cap is out of range.
         """
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = not_an_s3_uri("code_location", self.code_location)

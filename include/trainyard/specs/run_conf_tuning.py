@@ -148,7 +148,8 @@ def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
 
     - Learning rate: an eighth to four times the conf's, logarithmic.
     - Weight decay: 0.01 to 0.5, logarithmic.
-    - Warm-up: 1 step to a third of a trial; for the model `mlp`, instead of it, a dropout of up to 0.4.
+    - Warm-up: 1 step to a third of a trial; not for the model `mlp`.
+    - Dropout: 0 to 0.4; only for the model `mlp`.
     """
     rate, longest = conf.learning_rate, trial_steps(conf) // 3
     ranges: dict[str, ParameterRange] = {

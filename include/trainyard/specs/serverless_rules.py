@@ -46,7 +46,7 @@ def serverless_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
         for name in names:
             if getattr(spec, name):
                 yield Finding(
-                    where=name, what=what, next_step="remove it, or serverless_job_config"
+                    where=name, what=what, next_step="remove it, or remove serverless_job_config"
                 )
     yield from _config_findings(config)
     if not (spec.model_package_config or {}).get("ModelPackageGroupArn"):

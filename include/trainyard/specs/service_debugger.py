@@ -38,7 +38,7 @@ def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="debugger",
             what='is "service", but there is no rule to evaluate',
-            next_step='add rules to rules or profiler_rules, or set debugger to "own"',
+            next_step='set rules or profiler_rules, or set debugger to "own"',
         )
     for where in ("rules", "profiler_rules"):
         count = len(getattr(spec, where))

@@ -34,7 +34,7 @@ class ObjectiveType(StrEnum):
 
 
 class EarlyStopping(StrEnum):
-    """Early stopping by the service of trials that are unlikely to be the best."""
+    """Setting of the service's early stopping, which ends trials that are unlikely to be the best."""
 
     OFF = "Off"
     AUTO = "Auto"

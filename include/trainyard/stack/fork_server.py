@@ -4,8 +4,8 @@ Airflow's services share about five seconds of imports. This process imports the
 process: it starts within a fraction of a second and shares the imported modules in memory. The process forks twice:
 the launcher (a subreaper) then adopts the service, and can wait for it as for any child.
 
-A request is a JSON line {"command": [...], "log": "..."}, and the response is a JSON line {"pid": ...}. The name of the
-command is a console script of an installed package, which is run by its entry point.
+A request is a JSON line {"command": [...], "log": "..."}, and the response is a JSON line {"pid": ...}. The command
+is a console script of an installed package, which is run by its entry point.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def _require_stack(home: Home) -> None:
         raise TrainingRunError(
             "the stack stopped during the run",
             where=str(home.logs),
-            next_step="start it with 'make up', which continues the run, and clear its failed tasks; or start a new "
-            "run with 'make run'",
+            next_step="continue it with 'make up', and clear the failed tasks of the run; or start a new run with "
+            "'make run'",
         )
 
 

@@ -119,7 +119,7 @@ def ask(
 
 
 def winner(search: SearchSettings, told: Sequence[Told]) -> Told | None:
-    """Return the best long training, or the best short one if no long one has an objective; None if none has one."""
+    """Return the best long training; if no long one has an objective, the best short one; None without objectives."""
     for rung in (LONG, SHORT):
         ranked = _ranked([each for each in told if each.asked.rung == rung], search)
         if ranked:

@@ -97,7 +97,7 @@ def importance_bars(record: TabularRecord) -> list[ScoreBar]:
 
 
 def metric_rows(record: TabularRecord) -> Iterable[tuple[str, str, str, str, bool]]:
-    """Yield name, validation, test, baseline and "is the objective" per metric of the test rows, objective first."""
+    """Yield (name, validation, test, baseline, is_objective) for each metric of the test rows, the objective first."""
     told = record.evaluation
     if told is None:
         return
