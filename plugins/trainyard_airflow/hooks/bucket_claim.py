@@ -114,7 +114,7 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Wait until another task has stored this Airflow's id, and return it; otherwise return the last value read."""
+    """Wait some seconds for another task to store `owner` as this Airflow's id; return the id that is stored then."""
     own = None
     for seconds in _PAUSES_S:
         pause(seconds)

@@ -67,8 +67,8 @@ class SageMakerJobs:
 
         Raises:
             NameTakenError: a job of this name exists; this call may have created it although its answer was lost.
-            ThrottledError: the service throttled the call or failed, and a Describe call found no job, or failed too.
-            BotoCoreError: the service did not answer, and a Describe call found no job, or failed too.
+            ThrottledError: the service throttled the call or failed, and then a Describe call found no job or failed.
+            BotoCoreError: the service did not answer, and then a Describe call found no job or failed.
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"
@@ -132,7 +132,7 @@ class SageMakerJobs:
             )
 
     def was_killed(self, arn: str) -> bool:
-        """Return whether the job has the tag of a stop because its task was killed."""
+        """Return whether a tag records that the job was stopped because its task was killed."""
         with refusals_typed(arn):
             return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
 

@@ -46,7 +46,7 @@ class RunLedger:
         self.uri = uri.rstrip("/")
 
     def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Record that a resource of this name is about to be created, also before a retry of a rejected call."""
+        """Record that a resource of this name is about to be created; the entry of a rejected creation is replaced."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         noted = self._noted(entry)
         if noted is None or noted.status == NEVER_CREATED:

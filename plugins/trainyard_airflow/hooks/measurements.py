@@ -36,7 +36,7 @@ def measurements_of(client: Any, conf: BaseRunConf, *, uri: str) -> MeasurementF
 
 
 class MeasurementFolder:
-    """Measurements of one workload: one JSON object per run, named so that S3 lists the newest first."""
+    """Measurements of one workload: one JSON object each, named so that S3 lists the newest first."""
 
     def __init__(self, client: Any, *, uri: str) -> None:
         self._client = client

@@ -81,7 +81,7 @@ def newest_object_at(client: Any, uri: str) -> float | None:
 class S3Objects:
     """Reads and writes whole objects.
 
-    Each method raises a SpecError if the text is not an S3 address, or a TrainingRunError if S3 rejects a call.
+    Each method raises a SpecError if the given text is not an S3 address, or a TrainingRunError if S3 rejects a call.
     """
 
     def __init__(self, client: Any) -> None:

@@ -95,7 +95,7 @@ def _secret_values(values: object) -> Iterator[str]:
 
 
 def _without_json(text: str) -> str:
-    """Return the string that the text encodes as JSON, like script mode's hyperparameters; otherwise the text."""
+    """Return the string that `text` encodes as JSON, as script mode does for hyperparameters; otherwise `text`."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -40,7 +40,10 @@ _MOST_REASON_CHARACTERS = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write this instance's part, and return the exit code: 0, or 1 after an error; its text is the ExitMessage."""
+    """Write this instance's part, and return the exit code.
+
+    The code is 0, or 1 after an error, whose text is stored as the ExitMessage.
+    """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     os.environ.setdefault(

@@ -76,7 +76,7 @@ class SharedClients:
             raise
 
     def give_up(self) -> None:
-        """Make the next user read the connection again and open new clients, if these are older than `YOUNG_S`."""
+        """If these clients are older than `YOUNG_S`, make the next user read the connection again and open new ones."""
         if time.monotonic() - self._made_at >= YOUNG_S:
             self._leave()
 

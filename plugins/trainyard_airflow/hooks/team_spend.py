@@ -143,7 +143,7 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return the record with its month replaced by the first month that has a document of the run, if one has."""
+        """Return `spend`, dated to the first month with a stored document of its run; unchanged if there is none."""
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):

@@ -1,4 +1,4 @@
-"""Reads Trainyard's lines from the CloudWatch log of a training job, from all its starts."""
+"""Reads Trainyard's lines from the CloudWatch log of a training job, including its restarts."""
 
 from __future__ import annotations
 
