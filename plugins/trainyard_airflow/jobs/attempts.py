@@ -2,7 +2,7 @@
 
 SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived from the task,
 so Describe calls return the task's state. Airflow's task state store adds only the last failure that was reported. A
-failure that was not reported is raised before another attempt is paid for.
+failure that was not yet reported is raised before another attempt is paid for.
 
 A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to equal
 runs. In that case the job's tag and its output prefixes distinguish them.
@@ -63,8 +63,8 @@ def find_standing(
 
     Args:
         describe: returns the job of an attempt, or None.
-        reported: the last attempt whose failure was reported to Airflow; None if that is unknown; all failures
-            then count as reported.
+        reported: the last attempt whose failure was reported to Airflow. None if that is unknown: all failures then
+            count as reported.
         hands_on: returns whether the result of a stopped job is the task's result.
 
     Raises:

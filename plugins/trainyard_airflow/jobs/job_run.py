@@ -177,7 +177,7 @@ class JobRun:
             snapshot: the job's end.
             facts: facts about the job, for the result.
             was_attached: whether the job existed before this start of the task.
-            is_announced: whether this try has already stored the job's name and these facts, before its `Follow`.
+            is_announced: whether this try has already stored the job's name and these facts, when it returned `Follow`.
 
         Raises:
             JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
@@ -481,7 +481,7 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the step after a failed job: the next rung's if it got no capacity, otherwise the policy's.
+        """Return the step after a failed job: the next rung's job if it got no capacity, otherwise the policy's step.
 
         If the job was stopped because its training plan's window ends, the next job follows at once.
         """

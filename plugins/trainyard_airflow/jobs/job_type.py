@@ -61,7 +61,7 @@ class JobType(ABC):
         """
 
     def uploaded_code(self, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
-        """Return the code of a job's spec, packed and uploaded unless it is known; None if the job has none.
+        """Return the code of a job's spec, uploaded unless `code` is already set; None if the job has no code.
 
         Raises:
             SpecError: the folder does not exist, or does not contain the entry point.

@@ -110,7 +110,7 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    If the last job got no capacity, the next rung is used, otherwise the same rung. The first rung follows the last.
+    If the last job got no capacity, the next rung is used, otherwise the same rung; after the last rung, the first.
     Rungs whose cost limit is too small for another attempt are skipped.
 
     Args:
@@ -256,7 +256,7 @@ def _ladder_used_up(
     paid = paid_usd([each.to_dict() for each in earlier])
     least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
     return BudgetExceededError(
-        "no tier of the capacity ladder has quota and enough of its max_cost_usd for another attempt",
+        "each tier of the capacity ladder lacks quota, or its max_cost_usd is too low for another attempt",
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",

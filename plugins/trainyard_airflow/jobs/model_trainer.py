@@ -69,7 +69,7 @@ class TrainerFunction:
 
 @contextmanager
 def _region_set(region: str) -> Iterator[None]:
-    """Set the default region: the SDK's modules of the hub create clients while they are imported."""
+    """Set the default region during the block, because some of the SDK's modules create clients when imported."""
     name = "AWS_DEFAULT_REGION"
     given = os.environ.get(name)
     os.environ[name] = region
@@ -85,8 +85,8 @@ def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFun
     """Return the spec of the job that a trainer of SDK v3 describes, for `TrainingJobOperator(spec=...)`.
 
     Args:
-        make: returns the trainer, called inside the task. Its parameters name the arguments: `sagemaker_session`, the
-            connection's session, and any member of Airflow's context (`params`, `ti`, `dag_run`, ...).
+        make: returns the trainer, called inside the task. The names of its parameters select its arguments:
+            `sagemaker_session` (the connection's session), and members of Airflow's context (`params`, `ti`, ...).
         fields: fields of `TrainingJobSpec`, mostly those that a trainer lacks, such as `budget_usd`, `capacity_ladder`,
             `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`, `environment`, `hyperparameters` and
             `tags` are merged with the trainer's; other fields replace the trainer's.

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskLedger:
-    """Ledger entries of one task; none are written if the task has no ledger and its connection no bucket."""
+    """Ledger entries of one task; none are written if there is neither a `uri` nor a bucket in the connection."""
 
     def __init__(self, jobs: TaskJobs, *, uri: str | None = None) -> None:
         self._jobs = jobs

@@ -19,7 +19,10 @@ _BEFORE_CREATION = "before-parameter-build.sagemaker.CreateTrainingJob"
 
 
 class _CreationCaughtError(BaseException):
-    """End of a fine-tuning trainer's `train()` when it would create its job; the SDK handles each `Exception`."""
+    """Ends a fine-tuning trainer's `train()` before it creates a job.
+
+    It is not an `Exception`, because the SDK catches all of these.
+    """
 
 
 def is_model_trainer(value: object) -> bool:
@@ -40,7 +43,7 @@ def _is_of_sdk(value: object, name: str) -> bool:
 
 
 def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
-    """Return the request of `trainer.train()`, without its job name; code and drivers are uploaded by its session.
+    """Return the request that `trainer.train()` sends, without a job name; the session uploads code and drivers.
 
     Args:
         trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`, ...).
