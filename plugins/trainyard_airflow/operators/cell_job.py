@@ -15,7 +15,7 @@ class CellJobOperator(SageMakerJobOperator):
     """Trains one cell of a comparison. If its training fails, the comparison continues without the cell.
 
     Args:
-        cell: the cell (`Cell.to_dict()`), for the function that returns its `spec`; the mapped argument.
+        cell: the cell (`Cell.to_dict()`), the mapped argument. The function given as `spec` reads it.
     """
 
     custom_operator_name: ClassVar[str] = PoolDemand.CELL.value

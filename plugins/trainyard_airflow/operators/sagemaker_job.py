@@ -216,7 +216,7 @@ class SageMakerJobOperator(BaseOperator):
             self._defer_for(context, delay_s, self.execute_again.__name__)
 
     def on_kill(self) -> None:
-        """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
+        """Stop the job that this process waits for, if the task was marked, cleared or deleted, or has timed out.
 
         The SIGTERM of a drained worker stops nothing, because Airflow still reports the task as running. The same
         applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
@@ -350,7 +350,7 @@ class SageMakerJobOperator(BaseOperator):
         return self.returned(context, step)
 
     def note_ended(self, ti: Any, job: Mapping[str, Any]) -> None:
-        """Keep an ended job for lineage; if Airflow traces the run, export its spans and those of earlier jobs once.
+        """Keep an ended job for lineage; if Airflow traces the run, export the spans of this and earlier jobs once.
 
         Args:
             ti: the task instance.
@@ -469,7 +469,7 @@ class SageMakerJobOperator(BaseOperator):
     def _time_left(self, context: Context) -> timedelta | None:
         """Return the rest of `execution_timeout`, at least a second; None if there is no timeout.
 
-        Airflow applies the given timeout to each deferral, and keeps the start time of a try over its deferrals.
+        Airflow applies the given timeout to each deferral separately, but keeps the start time of the try.
         """
         if self.execution_timeout is None:
             return None
@@ -556,7 +556,7 @@ class _AirflowTask:
 
 
 def _is_over(states: frozenset[str] | None) -> bool:
-    """Return whether a known state of a task is not `running`; a deleted task has none."""
+    """Return whether a task with these states was deleted or does not run; False if they are unknown (None)."""
     return states is not None and "running" not in states
 
 

@@ -27,7 +27,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
     write the parts, and the worker merges them; see `SageMakerJobOperator` for the effects of a retry, a clear and a
     kill.
 
-    Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None in the worker).
+    Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None if the worker sharded).
 
     Args:
         spec: a `ShardingSpec`, or a function `(context, jinja_env)` that returns one.
@@ -77,7 +77,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self._sharding
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:
-        """Return the data set of the job's parts, and emit the asset's event."""
+        """Return the data set that was merged from the job's parts, and emit the asset's event."""
         return self._told(context, done.result)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:  # noqa: ARG002

@@ -19,7 +19,7 @@ def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
 
     Args:
         context: the task's context.
-        clients: clients of the connection; without Airflow's store, the memory is an object below its root.
+        clients: clients of the connection; without Airflow's store, the memory is an object below `clients.root`.
     """
     store: Any = context.get("task_state_store")
     if store is None:

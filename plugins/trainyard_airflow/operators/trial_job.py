@@ -39,7 +39,7 @@ class TrialJobOperator(SageMakerJobOperator):
     training.
 
     Args:
-        trial: the trial (`AskedTrials.to_dict()`), for the function that returns its `spec`; the mapped argument.
+        trial: the trial (`AskedTrials.to_dict()`), the mapped argument. The function given as `spec` reads it.
     """
 
     custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value
