@@ -69,7 +69,7 @@ def training_findings(
     Args:
         conf: the run's conf.
         training: returns the training job of the conf.
-        said_by_the_plan: places that the run's plan reports.
+        said_by_the_plan: fields whose findings are omitted, because the run's plan reports them.
     """
     from trainyard.rules.configuration import rules_findings
     from trainyard.rules.service_rules import service_findings, unwatched_findings

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
-    """Return the description of a run's training for CloudWatch, with as many job names as retries and rungs."""
+    """Return the description of a run's training for CloudWatch, with the names of all jobs that it may start."""
     rungs, types = state.conf.rungs, catalogue().types
     known = [types.get(each.instance_type) for each in rungs]
     return MonitoredTraining(

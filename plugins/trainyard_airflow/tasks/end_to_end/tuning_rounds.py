@@ -266,7 +266,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             where="max_cost_usd",
             what="is not enforced by this DAG",
             got=format_usd(conf.max_cost_usd),
-            next_step="set budget_usd instead: rounds that could exceed it do not start; or use train_end_to_end, "
+            next_step="set budget_usd instead (a round that could exceed it does not start), or use train_end_to_end, "
             "train_on_schedule or train_own_script, which enforce max_cost_usd",
         )
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:

@@ -47,7 +47,7 @@ class ScriptPreflightOperator(PreflightOperator):
 
         Args:
             has_own_evaluation: whether the DAG's author replaced the evaluation with another task.
-            has_preparation: whether a task of the author precedes the training, which may write its data.
+            has_preparation: whether a task of the author runs before the training and may write the training's data.
             kwargs: arguments of the base class.
         """
         super().__init__(**kwargs)
@@ -141,7 +141,7 @@ class ScriptPreflightOperator(PreflightOperator):
         ]
 
     def _network_findings(self, conf: ScriptConf) -> Iterator[Finding]:
-        """Yield a finding per network setting that is not the connection's, if its limits require its subnets."""
+        """Yield findings for subnets and security groups other than the connection's, if its limits require subnets."""
         defaults = self.clients.job_defaults
         if Required.SUBNETS not in self.clients.job_limits.required:
             return
@@ -150,7 +150,7 @@ class ScriptPreflightOperator(PreflightOperator):
             if others:
                 yield Finding(
                     where=name,
-                    what="has other values than the connection, whose job_limits allow only its own",
+                    what="has values that are not the connection's, and the connection's job_limits allow no others",
                     got=", ".join(others),
                     allowed=", ".join(getattr(defaults, name) or ()) or None,
                     next_step="leave it empty, to use the connection's values",

@@ -106,6 +106,6 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
         got=str(folder),
         allowed=f"a folder below {home} (not hidden, not named like credentials, not in {of_airflow}); a folder below "
         f"a path in trainyard.{ROOTS_KEY} of the connection's extra ({roots}); s3://.../sourcedir.tar.gz; or "
-        f"{SCHEME}... at a commit, of a repository in trainyard.{REPOSITORIES_KEY}",
+        f"{SCHEME}...@<commit>, for a repository in trainyard.{REPOSITORIES_KEY}",
         next_step="move the scripts to a separate folder below one of these",
     )

@@ -59,7 +59,7 @@ def exactly(pattern: str) -> str:
 def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with a minimum and maximum for every number, and a maximum length for every text.
 
-    NaN passes all bounds. The schema rejects it as the only number that is both at least 1 and at most 0.
+    NaN passes all bounds, even contradictory ones. The schema therefore rejects numbers that pass both >= 1 and <= 0.
 
     Args:
         name: the param's name, for its own bounds.
