@@ -4,10 +4,10 @@ The policy also keeps each task in the trace of its run (docs/observability.md).
 
 Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and the policy of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
-task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. Each
-may have a connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the
-first pool that fits its job. A task keeps the pool that its DAG's author chose, such as the pool of a team, because
-Airflow does not pass a task's team to a policy.
+task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. A
+pool may have a connection and patterns of instance types: `pool@connection=pattern|pattern`. A task without a pool gets
+the first pool that fits its job. A task keeps the pool that its DAG's author chose, such as a team's pool: the policy
+cannot choose a pool by team, because Airflow does not pass a task's team to it.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
         """Put a task with training instances into a pool of `TRAINYARD_TRAINING_POOL`, with one slot per instance.
 
         It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
-        pool that the DAG's author chose is kept, and counts instances only if the variable names it. The hook never
-        raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
-        belong to a team, or tasks of other teams would never be scheduled.
+        task keeps a pool that its DAG's author chose, and takes several slots in it only if the variable names that
+        pool. The hook never raises, because an exception would end the scheduler's loop. With several teams, the first
+        pool must not belong to a team, or tasks of other teams would never be scheduled.
         """
         if dag_run is not None:
             _put_into_pool(task_instance, dag_run)
@@ -81,9 +81,9 @@ else:  # Airflow 3.2 does not pass the run
 def activate() -> None:
     """Make Airflow call the hook if TRAINYARD_TRAINING_POOL is set.
 
-    Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, and would never call the hook of an
-    entry point. Without the variable, `is_noop` stays True: if it is False, Airflow 3.2 loses the trace context of
-    every task.
+    Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, so it would never call the hook of
+    an entry point. Without the variable, `is_noop` stays True, because Airflow 3.2 loses the trace context of every
+    task if it is False.
     """
     if os.environ.get("TRAINYARD_TRAINING_POOL"):
         settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]

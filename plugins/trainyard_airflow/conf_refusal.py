@@ -85,7 +85,7 @@ class _Exchange:
     A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
 
     Attributes:
-        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a truncated request,
+        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. If so, the app receives a truncated request,
             and its response is discarded.
     """
 

@@ -2,8 +2,8 @@
 
 A run that a rule stopped is a success in Airflow. Only its note distinguishes it from others in a list of runs.
 
-A run that is marked failed while none of its tasks is running would end as a success. Airflow 3.3 skips the remaining
-tasks and runs the report, which is a teardown. Then no task of the run has failed.
+A run that is marked failed while none of its tasks is running would end as a success: Airflow 3.3 skips the remaining
+tasks and runs the report, which is a teardown, so no task of the run has failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Set the run's note from its report, and mark the run failed if its report does."""
+    """Set the run's note from its report, and mark the run failed if the report has the status `failed`."""
     note_end(dag_run)
 
 
@@ -39,7 +39,9 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 
 
 def note_end(dag_run: Any) -> None:
-    """Set a run's note from its report, unless it has one, and mark a successful run failed if its report does.
+    """Set a run's note from its report, unless it has one.
+
+    A successful run is marked failed if the report's status is `failed`.
 
     This runs in the scheduler and uses the run's own database session; another session would wait for the row that the
     scheduler has locked. Without a session, as in `dag.test()`, nothing is changed. It never raises.
