@@ -110,7 +110,7 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    If the last job got no capacity, the next rung is used, otherwise the same rung; after the last rung, the first.
+    If the last job got no capacity, the next rung is used (after the last rung, the first), otherwise the same rung.
     Rungs whose cost limit is too small for another attempt are skipped.
 
     Args:
