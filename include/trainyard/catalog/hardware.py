@@ -70,7 +70,7 @@ def has_bf16(instance_type: str) -> bool:
 
 
 def speeds_date() -> str:
-    """Return the date that the accelerators file states."""
+    """Return the date that is stated in the accelerators file."""
     lines = ACCELERATORS_FILE.read_text(encoding="utf-8").splitlines()
     return next(line.partition("date: ")[2] for line in lines if line.startswith("# date: "))
 

@@ -1,7 +1,8 @@
 """Dated table of the hardware and versions that AWS's strategies support, and of invalid combinations.
 
-A combination's `when` is a list of conditions that all hold: `word` or `!word` (a member of `FLAGS`), `name=a|b` or
-`!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; false if it is unknown).
+A combination applies if all conditions in its `when` are true. A condition is `word` or `!word` (a member of `FLAGS`),
+`name=a|b` or `!name=a|b` (one of `NAMES`), or `torch>=2.1` or `tensorflow<2.6` (the image's version; false if it is
+unknown).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class StrategySupport:
         devices: cpu, gpu, trainium.
         instance_types: supported instance types; None if AWS lists none.
         legacy_instance_types: instance types that still work, with AWS's statement about them.
-        images: repository names of images with the library; empty if all framework images have it.
+        images: repository names of images with the strategy's library; empty if all framework images have it.
         versions: first and last (minor) version by library; the last is None if there is no limit.
     """
 
