@@ -31,7 +31,7 @@ def test_refusal_names_what_is_paid_and_what_the_shortest_job_costs() -> None:
             paid_usd=0.99, usd_per_s=RATE, on="2 x ml.m5.large"
         )
 
-    assert "the shortest job with its stop (6 min 00 s on 2 x ml.m5.large) costs $0.023" in str(
+    assert "the shortest job and its stop (6 min 00 s on 2 x ml.m5.large) cost $0.023" in str(
         caught.value
     )
 

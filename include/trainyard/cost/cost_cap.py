@@ -52,7 +52,7 @@ class CostCap:
 
         Raises:
             SpecError: the price is unknown, so the cap cannot be enforced.
-            BudgetExceededError: the rest of the cap is less than the cost of the shortest job with its stop.
+            BudgetExceededError: the rest of the cap does not pay for the shortest useful run and the stop.
         """
         if usd_per_s is None:
             raise SpecError([unpriced(on, self.max_cost_usd)], subject="cost cap")
@@ -65,8 +65,8 @@ class CostCap:
             budget_usd=self.max_cost_usd,
             needed_usd=paid_usd + needed_s * usd_per_s,
             where="max_cost_usd",
-            got=f"{format_usd(paid_usd)} paid for earlier jobs; the shortest job with its stop "
-            f"({format_duration(needed_s)} on {on}) costs {format_usd(needed_s * usd_per_s)}",
+            got=f"{format_usd(paid_usd)} paid for earlier jobs; the shortest job and its stop "
+            f"({format_duration(needed_s)} on {on}) cost {format_usd(needed_s * usd_per_s)}",
             allowed=f"{format_usd(self.max_cost_usd)} for all jobs of the task",
             next_step="start a run with a higher max_cost_usd or cheaper instances; the checkpoints are kept",
         )
