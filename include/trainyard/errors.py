@@ -12,7 +12,7 @@
     │   ├── ScriptError                the training script raised: fix the code
     │   ├── DeviceMemoryError          out of memory, on the device or on the host
     │   ├── DataError                  a channel could not be read: no prefix, no permission
-    │   ├── SpotInterruptionError      the wait for spot capacity and the training reached `max_wait`
+    │   ├── SpotInterruptionError      the spot wait and the training together reached `max_wait`
     │   ├── InfrastructureError        the service or a machine failed, or a rank was killed
     │   ├── HungJobError               the training logged no progress and was stopped
     │   ├── TimeLimitError             `max_run` or the task's `execution_timeout` ended the job
@@ -234,7 +234,7 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """No file of a table has content or, if the table is sharded in parts, no file of one part."""
+    """All files of a table are empty or, if it is sharded in parts, all files of one part."""
 
 
 class SpotInterruptionError(JobFailedError):
@@ -250,7 +250,7 @@ class HungJobError(JobFailedError):
 
 
 class TimeLimitError(JobFailedError):
-    """The job reached `max_run` (or the task its `execution_timeout`) and was ended."""
+    """The job was ended because it reached `max_run`, or because its task reached `execution_timeout`."""
 
 
 class ResumableTimeLimitError(TimeLimitError):
