@@ -330,7 +330,7 @@ REJECTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown price": (
         {**GPT2, "instance_types": [P4D, "ml.p5en.48xlarge"], "budget_usd": 100},
         "1 x ml.p5en.48xlarge",
-        "its price is not in the catalogue, so the budget cannot be kept",
+        "its price is not in the catalogue, so the budget cannot be checked",
     ),
     "no bf16": (
         {**GPT2, "instance_types": [P4D, "ml.p3.16xlarge"]},

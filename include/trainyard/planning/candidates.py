@@ -36,7 +36,7 @@ class PlanCandidate:
     Attributes:
         memory: bytes per rank at the peak of a step.
         usable_bytes: usable bytes of one accelerator.
-        worst: of the memory peaks outside of the steps, the one that leaves the least memory free.
+        worst: the memory peak with the least free memory, among the peaks outside of the steps.
         hours: hours of the whole training, with its start-up.
         cost_usd: cost of the whole training; None if the price is unknown.
     """

@@ -41,7 +41,7 @@ class RunCost:
 class CapPlan:
     """Parts of a cap in USD; 0 for a task that the run does not have.
 
-    All parts except the search's include the job's `stop_reserve_s`.
+    All parts except the search's include the cost of the job's `stop_reserve_s`.
 
     Attributes:
         max_cost_usd: the cap.
@@ -131,7 +131,7 @@ def keep_cap(
 
 
 def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
-    """Yield an error if a run cannot keep its cap, or a warning if the cap may stop the training early."""
+    """Yield an error if the cap is too low for any run, or a warning if it may stop the training early."""
     if plan.unpriced_types:
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return

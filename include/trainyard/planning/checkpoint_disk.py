@@ -83,13 +83,13 @@ def _full_disk(
         return
     is_of_restart = restored > written
     cause = (
-        f"the model and the {kept + 1} checkpoints of all hosts that each host downloads at a restart"
+        f"the model and the {kept + 1} complete checkpoints that each host downloads at a restart"
         if is_of_restart
         else f"{copies} checkpoints and the model"
     )
     yield Finding(
         where="instance_type" if instance.has_local_storage else "volume_size_gb",
-        what=f"may give too little disk space on a host for {cause}",
+        what=f"may give each host too little disk space for {cause}",
         got=f"{disks_gb} {name}{' of local disks' if instance.has_local_storage else ''}",
         allowed=f"at least {math.ceil(needed / unit)} {name}, and room for the data",
         severity=Severity.WARNING,

@@ -66,6 +66,8 @@ class Place(StrEnum):
 class EvaluationPlan:
     """Plan of the evaluation, with its reason.
 
+    "In the last step" means that the training itself evaluates the model, without a processing job.
+
     Attributes:
         num_processes: one per accelerator; 1 on CPUs.
         is_sharded: True if the processes share one sharded model; False if each has the whole model.
@@ -231,7 +233,7 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the limit of a processing job without one in the conf: the training's limit, at most the service's."""
+    """Return the time limit of a processing job if the conf has none: the training's, but at most the service's."""
     return min(conf.max_run_s, LIMIT_S)
 
 
@@ -357,7 +359,7 @@ def _too_slow(plan: EvaluationPlan) -> Finding:
         got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} on {plan.instance_type} "
         f"at {plan.tokens_per_s:,.0f} tokens/s",
         allowed=f"{format_duration(plan.max_run_s)}",
-        next_step=f"lower it, raise evaluation_max_run_s (at most {LIMIT_S}), or set evaluation_instance_type "
+        next_step=f"lower it, raise evaluation_max_run_s (to at most {LIMIT_S}), or set evaluation_instance_type "
         "to a faster type",
     )
 
@@ -483,5 +485,5 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
 
 
 def _derived_run_s(conf: RunConf, start_s: float) -> int:
-    """Return the training's limit, but at most a day and at least four times the start-up; at most the service's."""
+    """Return the training's limit, at most a day; but at least four start-ups, and at most the service's limit."""
     return min(LIMIT_S, max(min(conf.max_run_s, LONGEST_DERIVED_S), int(4 * start_s)))

@@ -26,7 +26,7 @@ AS_CHEAP = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A candidate that keeps all limits, its rank (1 = best), and the reason for its rank and layout."""
+    """A candidate within all limits, its rank (1 = best), and the reason for its rank and layout."""
 
     rank: int
     candidate: PlanCandidate
@@ -205,13 +205,13 @@ def _too_large(every: list[PlanCandidate]) -> str:
 
 
 def _broken_limit(request: PlanRequest, best: PlanCandidate) -> str | None:
-    """Return why a cluster's best layout misses the deadline or the budget; None if it keeps both."""
+    """Return why a cluster's best layout misses the deadline or the budget; None if it meets both."""
     if request.deadline_h is not None and best.hours > request.deadline_h:
         return f"takes {best.hours:,.1f} h, and the deadline is {request.deadline_h:,.1f} h"
     if request.budget_usd is None:
         return None
     if best.cost_usd is None:
-        return "its price is not in the catalogue, so the budget cannot be kept"
+        return "its price is not in the catalogue, so the budget cannot be checked"
     if best.cost_usd > request.budget_usd:
         return (
             f"costs {format_usd(best.cost_usd)}, and the budget is {format_usd(request.budget_usd)}"

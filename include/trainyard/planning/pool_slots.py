@@ -135,7 +135,7 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the slots of one training of a comparison, from 1 to `most`.
 
     This is the largest of three numbers: the instances of the comparison's largest training, the pool's slots divided
-    by `cells_at_once`, and the fewest slots of which the pool has no room for one training more than `cells_at_once`.
+    by `cells_at_once`, and the smallest number with which at most `cells_at_once` trainings fit into the pool.
     If `cells_at_once` is 1, a training takes the whole pool, and no other job disturbs its measurements.
 
     Args:

@@ -28,7 +28,7 @@ def evaluation_fallback(
 ) -> EvaluationPlan | None:
     """Return the plan of a processing job that evaluates if the training ended before the evaluation in its last step.
 
-    None if no type can run that job, or if the run could cost more than its budget with it.
+    None if no type can run that job, or if the run could then cost more than its budget.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     plan = plan_evaluation(other, trained_on=trained_on)

@@ -322,7 +322,7 @@ def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Findin
 
 
 def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], str]) -> None:
-    """Check that a run keeps its budget.
+    """Check that a run cannot cost more than its budget.
 
     Args:
         budget: the most in USD that the run may cost; None = no limit.

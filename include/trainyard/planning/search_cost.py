@@ -88,7 +88,7 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
             what="is less than the first trials of the search can cost",
             got=f"{format_usd(search.budget_usd)}; the first {search.max_parallel_jobs} parallel trials cost up to "
             f"{format_usd(first)}",
-            next_step="raise it, or the smaller of budget_usd and max_cost_usd, or lower tuning_max_run_s or "
+            next_step="raise it, raise the smaller of budget_usd and max_cost_usd, or lower tuning_max_run_s or "
             "tuning_max_parallel_jobs",
         )
 

@@ -106,7 +106,10 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether a job is of the same kind and, if its loop was not timed, has as many operations within 5 %."""
+    """Return whether a job is of the same kind.
+
+    A job whose loop was not timed must also have the same number of operations, within 5 %.
+    """
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
     return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)

@@ -78,7 +78,7 @@ def image_name(uri: str | None) -> str | None:
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
     """Return torch or tensorflow and its version, from the tag of an AWS image, the spec or the default image.
 
-    None if they do not define it, for example for other frameworks, and for an image with a version that is not AWS's.
+    None for other frameworks, for an image that is not AWS's but has a version, and if no version is known.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
@@ -92,7 +92,7 @@ def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
 
 
 def _default_version(spec: TrainingJobSpec) -> str | None:
-    """Return the version of the spec's default image; None with an own image or algorithm, or without a pin."""
+    """Return the default image's version; None if the spec has its own image or algorithm, or none is pinned."""
     has_own_image = bool(spec.image_uri or spec.algorithm_name)
     is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
     return None if has_own_image or not is_pinned else training_images().version(spec.framework)
