@@ -71,9 +71,9 @@ class SaturatedActivation(Rule):
     """More than `threshold_layer` percent of a tanh or sigmoid layer's units are saturated.
 
     Source: SageMaker Developer Guide, SaturatedActivation. The shipped scripts count a unit as saturated if
-    over 99 % of its inputs are outside of AWS's default bounds (tanh -9.4999 to 9.4999, sigmoid -23 to 16.99999). Other
-    values of `threshold_tanh_*`, `threshold_sigmoid_*` and `threshold_inactivity` have no effect. The robust profile
-    selects layers by the module's class.
+    over 99 % of its inputs are outside of AWS's default bounds (tanh -9.4999 to 9.4999, sigmoid -23 to 16.99999).
+    `threshold_tanh_*`, `threshold_sigmoid_*` and `threshold_inactivity` do not change this. The robust profile selects
+    layers by the module's class.
     """
 
     ORIGIN = Origin.DEBUGGER

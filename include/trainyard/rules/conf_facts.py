@@ -66,7 +66,7 @@ def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
 def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the run's conf with the learning rate of one of its jobs.
 
-    The job of a retry after a rule's stop has another learning rate than the conf.
+    If a rule stopped the training, the retry's job may have a learning rate that differs from the conf's.
     """
     rate = decoded(hyperparameters).get("learning_rate")
     if not isinstance(rate, int | float):

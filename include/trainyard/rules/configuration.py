@@ -75,7 +75,7 @@ class RuleSpec:
     action: RuleAction | None = None
 
     def __post_init__(self) -> None:
-        """Check that the entry is exactly one rule.
+        """Check that the entry defines exactly one rule.
 
         Raises:
             SpecError: it has none or several of `rule`, `expression` and `file`, or an expression has no name.
@@ -134,7 +134,7 @@ def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
 
 
 def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[ConfiguredRule, ...]:
-    """Return all rules of the catalogue. Those that need a request are marked as left out, with the reason."""
+    """Return all rules of the catalogue. Those that run only on request are marked as left out, with the reason."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)
     return tuple(
         ConfiguredRule(

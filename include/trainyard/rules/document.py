@@ -36,7 +36,7 @@ FORMAT, VERSION = "trainyard-rules", 1
 
 
 def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return the content of rules.json, with JSON types only: equal to the file when read back."""
+    """Return the content of rules.json, with JSON types only, so it equals the file when read back."""
     worst = worst_of(each.worst for each in verdicts if each.worst is not None)
     content = {
         "format": FORMAT,
@@ -124,7 +124,10 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
 
 
 def _num_issues(known: Mapping[str, Any], logged: Mapping[str, Any], *, num_new: int) -> int:
-    """Return a lower bound of the issues of two verdicts; the first does not list `num_new` issues of the second."""
+    """Return a lower bound of the number of different issues in two verdicts.
+
+    `num_new` is the number of listed issues of `logged` that `known` does not list.
+    """
     num_unlisted = known["num_issues"] - len(known["issues"])
     return int(max(logged["num_issues"], known["num_issues"] + max(0, num_new - num_unlisted)))
 

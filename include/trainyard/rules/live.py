@@ -190,7 +190,7 @@ class _File:
         self.size = size
 
     def wanted(self, most: int) -> Piece | None:
-        """Return the next piece to read; for a doubted file the piece at its beginning, which contains the header."""
+        """Return the next piece to read: the file's beginning if its header must be read again, otherwise new bytes."""
         has_left = self.reader is None and 0 < self.offset < self.size
         self.is_doubted |= has_left and self.header[0] > 0  # its reader needs the header again
         if self.is_doubted and self.size > 0:
@@ -303,7 +303,7 @@ class _Stream:
             self._read(file, line, previous=previous)
 
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
-        """Return the new bytes of a doubted file: all of them if its header differs from the earlier one."""
+        """Return the new bytes of a file whose header was read again: all bytes if the header is another one."""
         file.is_doubted, file.settled = False, file.size
         if file.is_same(data):
             if file.reader is None and file.header[0]:

@@ -36,7 +36,7 @@ class LossRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite(LossRule):
-    """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
+    """On any rank, the loss or the gradient norm is NaN or infinite, and the training does not skip the step.
 
     A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, an
     issue therefore needs `skipped_steps` of them in a row. The default exceeds the number of halvings from 2^32,

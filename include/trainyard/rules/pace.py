@@ -134,7 +134,7 @@ class StepOutlier(Rule):
     mean and deviation. The robust profile therefore uses median and MAD, requires at least twice the median, and skips
     the first step of a start. It also requires a minimum cost of the outliers, since steps of milliseconds vary on a
     shared machine. For the same reason an outlier must exceed the median by a few time slices of other processes
-    (Linux, kernel/sched/fair.c: a slice of 0.7 ms * (1 + log2 of the cores), of which it counts at most 8: 2.8 ms).
+    (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the cores), with at most 8 cores: 2.8 ms).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.

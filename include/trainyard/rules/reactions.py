@@ -31,7 +31,10 @@ class Reaction:
 
 
 class Reactions:
-    """The actions that follow issues: the rule's or, by default, that of the severity (for silence, a warning)."""
+    """Actions that follow issues.
+
+    A rule without a configured action has that of the issue's severity; a rule on silence then only warns.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class FeatureImportanceOverweight(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDepth(Rule):
-    """A tree is deeper than `depth`, by the logarithm to base 2 of its largest node id, rounded down.
+    """The depth of a tree is above `depth`. It is log2 of the largest node id, rounded down.
 
     Source: SageMaker Developer Guide, TreeDepth (4). Worked: the largest ids 31 and 63 give the depths 4 and 5.
     """

@@ -145,7 +145,7 @@ def _mark(reported: Mapping[str, Any]) -> tuple[str, int]:
 def _read_rules(
     wanted: Sequence[Mapping[str, Any]],
 ) -> tuple[list[ConfiguredRule], list[dict[str, Any]]]:
-    """Return the valid rules, and the reports on the others."""
+    """Return the valid rules, and a report on each invalid one."""
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:
