@@ -7,5 +7,5 @@
                 end is observed
     report      one HTML page that opens offline and reads nothing but the record
 
-May import the floors below (see CONTRIBUTING.md), but neither Airflow nor AWS clients.
+May import packages of lower floors (see CONTRIBUTING.md), but neither Airflow nor AWS clients.
 """

@@ -5,5 +5,5 @@
     findings                        conclusions from the record
     charts, figures, table, page    HTML of the record and the findings
 
-The imports are limited as those of `trainyard.runs`.
+It may import what `trainyard.runs` may.
 """

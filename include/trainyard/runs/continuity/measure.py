@@ -205,7 +205,7 @@ class Coverage:
     Attributes:
         seen: positions that are covered at least once.
         repeated: additional coverings (a position covered three times counts two).
-        missed: positions before the end of the start's lines that no line covers.
+        missed: positions that no line covers, up to the start's last step line.
         without_line: positions after the last step line of the start.
     """
 

@@ -32,7 +32,7 @@ class CurvePoint:
     """Metrics of one step line or one validation.
 
     Attributes:
-        index: index of the line in the training, from 0; a reader requests the points after its last index.
+        index: index of the line in the training, from 0; the web page requests the points after its last index.
         attempt: number of the start of the processes, from 1.
         time: epoch seconds.
         is_kept: whether thinning keeps the point.
@@ -108,11 +108,11 @@ class TrainingEvents:
             self._last_at = event.time
 
     def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
-        """Return whether the reader must drop its points, and the points to add.
+        """Return whether the web page must drop its points, and the points that it must add.
 
         Args:
-            after: index of the reader's last point; -1 if it has none.
-            stride: the stride of the reader's points.
+            after: index of the page's last point; -1 if it has none.
+            stride: the stride of the page's points.
         """
         is_reset = stride != self.stride
         first = -1 if is_reset else after

@@ -19,7 +19,7 @@ class Remedy:
 
     Attributes:
         title: title of the issue, with `{rank}` as the placeholder for its rank.
-        part: the part of a step whose share is the most that the issue can cost; None if no part shows the issue.
+        part: the affected part of a step; the issue costs at most this part's share. None if no part shows the issue.
     """
 
     title: str

@@ -28,7 +28,7 @@ PAGE_NAME, DATA_NAME = "profile.html", "profile.json"
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
-    """Return the content of profile.json, with JSON types only: equal to the file when read back."""
+    """Return the content of profile.json, with JSON types only, so it equals the file when read back."""
     content = {
         **profile_summary(profile),
         "not_judged": dict(profile.diagnosis.not_judged),

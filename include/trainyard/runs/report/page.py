@@ -101,7 +101,7 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None if no rule was evaluated in a run without a user's script."""
+    """Return the section. If no rule was evaluated, return None, except for a run of a user's script."""
     if record.rules is None or not record.rules["verdicts"]:
         return _nothing_to_evaluate() if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])

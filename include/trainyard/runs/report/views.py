@@ -364,7 +364,7 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
 
 
 def _billed(cost: Mapping[str, Any]) -> str | None:
-    """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None for the engine.
+    """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None without both.
 
     `$1.33, +1.5 % of the ledger, by 2026-11-25`
     """
