@@ -43,7 +43,7 @@ def evaluation_fallback(
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
     """Return the most that all jobs of a run can cost: sharding, smoke test, search, training and evaluation.
 
-    With a capacity ladder each attempt of the training counts with the most expensive rung.
+    With a capacity ladder, each attempt of the training counts as one on the most expensive rung.
 
     Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
     4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.

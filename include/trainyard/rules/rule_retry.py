@@ -42,7 +42,7 @@ class RuleRetry:
 
     Attributes:
         action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`; `ask` lets a human choose among all remedies.
-        factor: factor for the learning rate; applied once per stop that lowers the rate.
+        factor: factor for the learning rate; applied once per retry that lowers it.
         rollback_steps: least number of steps between the checkpoint to resume from and the issue. Without such a
             checkpoint the training starts from step 0.
         most: largest number of retries; 1 with `ask`.

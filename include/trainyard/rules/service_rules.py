@@ -129,7 +129,7 @@ def known_status(status: str) -> RuleStatus | None:
 def with_service(
     verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
 ) -> list[Verdict]:
-    """Return Trainyard's verdicts with those of the service for the rules that it evaluates.
+    """Return the service's verdicts on the rules that it evaluates, and Trainyard's verdicts on the others.
 
     If the service's evaluator failed, Trainyard's verdict is kept. An unknown status counts as in progress.
 

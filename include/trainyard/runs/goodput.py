@@ -117,7 +117,7 @@ def goodput(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A span of time with a cause. If spans overlap, the cause of the span with the highest rank counts."""
+    """A span of time with a cause. Of overlapping spans, only the one with the highest `rank` counts."""
 
     begin: float
     end: float

@@ -178,14 +178,14 @@ def _per_rank(work: JobWork) -> float:
 def fit(
     rows: Sequence[tuple[float, float, float]], *, is_constant_first: bool = False
 ) -> tuple[float, float]:
-    """Return the non-negative a and b of `y = a u + b v` with the least sum of squared relative errors.
+    """Return the non-negative `a` and `b` of `y = a u + b v` with the least sum of squared relative errors.
 
-    If the rows do not determine both, a is 0; with `is_constant_first`, b is 0 instead.
+    If the rows do not determine both, `a` is 0; with `is_constant_first`, `b` is 0 instead.
     Worked: rows (100, 0, 10) and (100, 1e9, 30): a = 0.1, b = 2e-8.
 
     Args:
         rows: u, v and y per row; y is positive.
-        is_constant_first: if the rows do not determine both, keep a instead of b.
+        is_constant_first: if the rows do not determine both, set `b` to 0 instead of `a`.
     """
     scaled = [(u / y, v / y) for u, v, y in rows]
     uu, vv = sum(u * u for u, _ in scaled), sum(v * v for _, v in scaled)

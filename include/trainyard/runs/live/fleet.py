@@ -120,7 +120,7 @@ def _sum_of_known(amounts: Iterable[float | None]) -> float | None:
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the image of a run's training and its digest, without those that the report lacks."""
+    """Return the training's image and its digest; a value that the report lacks is left out."""
     image = mapping(report.get("image"))
     names = ("image_uri", "image_digest")
     return {name: image[name] for name in names if isinstance(image.get(name), str)}
