@@ -118,7 +118,7 @@ def test_what_cannot_be_told_is_not_evaluated(expression: str, why: str) -> None
         ("mean(loss, 2.5) > 1", "calls mean with wrong operands"),
         ("mean(loss + 1, 3) > 1", "calls mean with wrong operands"),
         ("best(loss, 3) > 1", "calls best with wrong operands"),
-        ("abs(loss, 3) > 1", "calls abs with wrong operands"),
+        ("abs(loss, 3) > 1", "calls abs with the wrong number of operands"),
         ("abs(x=1)", "has the syntax Call"),
         ("loss >", "is not an expression"),
         ("", "is not an expression"),

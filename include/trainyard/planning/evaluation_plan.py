@@ -240,8 +240,8 @@ def processing_run_s(conf: RunConf) -> int:
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
     """Return the plan on the training's type or, if it cannot run the evaluation, on the cheapest type that can.
 
-    Types on which the evaluation stays within its time limit come first. If no type can run it, return the plan on the type
-    that comes nearest to enough memory.
+    Types on which the evaluation stays within its time limit come first. If no type can run it, return the plan on
+    the type that comes nearest to enough memory.
     """
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None

@@ -212,7 +212,9 @@ class _Compiler:
             _refuse(self._text, node, f"calls the unknown function {name}", known=known, word=name)
         if not args or (name not in {"min", "max"} and len(args) != 1):
             usage = f"{name}(loss, 1)" if name in {"min", "max"} else f"{name}(loss)"
-            _refuse(self._text, node, f"calls {name} with wrong operands", known=(usage,))
+            _refuse(
+                self._text, node, f"calls {name} with the wrong number of operands", known=(usage,)
+            )
         act, values = PLAIN[name], [self.compiled(each) for each in args]
         if name in {"min", "max"}:
             return lambda series: act([value(series) for value in values])

@@ -78,7 +78,7 @@ def image_name(uri: str | None) -> str | None:
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
     """Return torch or tensorflow and its version, from the tag of an AWS image, the spec or the default image.
 
-    None for other frameworks, for an image that is not AWS's but has a version, and if no version is known.
+    None for other frameworks, for a versioned image that is not AWS's, and if no version is known.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:

@@ -137,7 +137,7 @@ class TrainingEvents:
         self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
-        """Return the time at which the newest start completed a step, by its log lines; without any, the start's time."""
+        """Return the time at which the newest start completed a step, by its log lines; without lines, its own time."""
         own = (each for each in reversed(self._points) if each.attempt == self.attempt)
         done = next((each.time for each in own if each.step <= step), None)
         return float(self.starts[-1]["time"]) if done is None else done

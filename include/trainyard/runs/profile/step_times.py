@@ -56,7 +56,7 @@ class StepTime:
 
 
 def step_times(records: Iterable[Record]) -> list[StepTime]:
-    """Return the time of each step that was not lost, by step and rank. Of a repeated step, the last run counts.
+    """Return the time of each surviving step, by step and rank. A repeated step has the time of its last repetition.
 
     `communication` is the time that collectives block the rank. Outside of the backward pass it is measured. Within
     the backward pass it is the wait for the slowest rank: the longest local time of the step minus the rank's own. The
