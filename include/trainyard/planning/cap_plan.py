@@ -131,7 +131,7 @@ def keep_cap(
 
 
 def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
-    """Yield an error if the cap is too low for any run, or a warning if it may stop the training early."""
+    """Yield an error if the cap is too low or a price is unknown, or a warning if it may stop the training early."""
     if plan.unpriced_types:
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return
