@@ -121,6 +121,28 @@ def test_every_value_arrives_in_its_column(
     assert sorted(rows.itertuples(index=False, name=None)) == sorted(EXPECTED * times)
 
 
+@pytest.mark.parametrize(
+    "text", ["NA", "null", "a\rb", "a\r\nb", "a\nb", '"', ",", " ", "", "\u2028"]
+)
+def test_every_text_of_a_feature_arrives_unchanged(
+    prepare: Prepare, tmp_path: Path, text: str
+) -> None:
+    quoted = f'"{text.replace(chr(34), 2 * chr(34))}"'
+    rows = "".join(f"{at % 2},{20 + at},{quoted}\n" for at in range(20))
+
+    assert prepare({"a.csv": HEADER + rows}) == (0, "")
+
+    assert list(written(tmp_path)["height"]) == [text] * 20
+
+
+def test_missing_targets_are_empty(prepare: Prepare, tmp_path: Path) -> None:
+    rows = "".join(f"{mark},1,2\n" for mark in ("NA", "NaN", "null", ""))
+
+    assert prepare({"a.csv": GOOD + rows}) == (0, "")
+
+    assert sorted(written(tmp_path)["y"]) == [""] * 4 + ["0"] * 10 + ["1"] * 10
+
+
 def test_a_zip_archive_of_one_file_is_read(prepare: Prepare, tmp_path: Path) -> None:
     archive = tmp_path / "processing/input/source/a.csv.zip"
     archive.parent.mkdir(parents=True)

@@ -123,7 +123,10 @@ def predictions(folder: Path, program: str, rows: pd.DataFrame) -> pd.DataFrame:
         tar.extractall(folder, filter="data")
     served = load(folder / "code" / program)
     model = served.model_fn(str(folder))
-    data = served.input_fn(rows.to_csv(index=False), "text/csv")
+    text = rows.to_csv(
+        index=False, lineterminator="\r\n"
+    )  # so that a lone "\r" is written in quotes
+    data = served.input_fn(text, "text/csv")
     answers: pd.DataFrame = served.predict_fn(data, model).astype({"prediction": str})
     return answers
 

@@ -47,6 +47,9 @@ BUNDLED = {
 TARGET = "target"
 MOST_CLASSES = 30
 MISSING = ("", "NA", "NaN", "null")
+"""Values of the target that count as missing. Those of other columns are kept as they are."""
+LINE_END = "\r\n"
+"""With a bare line feed, Python 3.11's csv writes a carriage return in a text without quotes, which ends the row."""
 LONGEST_FIELD = 2**31 - 1
 MOST_NAMED = 5
 READ_ERRORS = (
@@ -107,7 +110,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         if "target_names" in bunch:
             table[TARGET] = [str(bunch.target_names[number]) for number in bunch.target]
         return table, TARGET
-    table = read_source(BASE / "processing/input/source")
+    table = read_source(BASE / "processing/input/source", options.target)
     if options.target not in table:
         raise PreparationError(
             f"the table has no column {options.target!r}; it has {', '.join(map(repr, table.columns))}; set "
@@ -116,8 +119,8 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     return table, options.target
 
 
-def read_source(folder: Path) -> pd.DataFrame:
-    """Return the rows of all CSV files below a folder, without files of 0 bytes.
+def read_source(folder: Path, target: str) -> pd.DataFrame:
+    """Return the rows of all CSV files below a folder as texts, without files of 0 bytes; a missing target is NaN.
 
     Raises:
         PreparationError: there is no row, a file cannot be read or has other columns than the first, or a row has not
@@ -143,7 +146,11 @@ def read_source(folder: Path) -> pd.DataFrame:
         )
     tables = [
         pd.read_csv(
-            path, dtype=str, index_col=False, keep_default_na=False, na_values=list(MISSING)
+            path,
+            dtype=str,
+            index_col=False,
+            keep_default_na=False,
+            na_values={target: list(MISSING)},
         )
         for path in headers
     ]
@@ -297,9 +304,9 @@ def write(parts: dict[str, pd.DataFrame], target: str, options: argparse.Namespa
     for name, rows in sorted(parts.items()):
         folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
-        text = rows.to_csv(index=False)
+        text = rows.to_csv(index=False, lineterminator=LINE_END)
         digest.update(f"{name}\n{text}".encode())
-        (folder / "rows.csv").write_text(text, encoding="utf-8")
+        (folder / "rows.csv").write_text(text, encoding="utf-8", newline="")
         log.info("%s: %s rows", name, len(rows))
     facts: dict[str, Any] = {
         "dataset": options.dataset,

@@ -137,7 +137,5 @@ def weights_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array | None:
 def _read(path: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFrame:
     if is_parquet:
         return pd.read_parquet(path)
-    with (
-        gzip.open(path, "rt", encoding="utf-8") if is_gzip else path.open(encoding="utf-8") as file
-    ):
+    with (gzip.open if is_gzip else open)(path, "rt", encoding="utf-8", newline="") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False, na_values=GAPS)
