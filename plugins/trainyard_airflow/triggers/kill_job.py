@@ -45,8 +45,9 @@ async def kill_job(
 ) -> None:
     """Stop the job, with retries until the service accepts the stop or the time is over.
 
-    If Airflow reports the task as still deferred, a triggerer follows the job. The job is then stopped only if a
-    trigger of a later try has tagged it, which means that the task was cleared and deferred again.
+    If Airflow reports that the task is still deferred, the job is stopped only if a trigger of a later try has tagged
+    it: then the task was cleared and deferred again. Without such a tag, another triggerer has taken over the trigger,
+    and follows the job.
 
     Args:
         followed: the job.
@@ -146,7 +147,7 @@ async def _is_followed_by_a_later_try(
     """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
 
     The tag of another triggerer for the same deferral ends the wait with False. While the tags cannot be read, the wait
-    goes on until `deadline` (of `time.monotonic`), because somebody may have tagged the job.
+    goes on until `deadline` (of `time.monotonic`), because the job may already have such a tag.
     """
     api = JOB_APIS[followed.kind]
     end_of_wait = time.monotonic() + NOTE_LIMIT_S

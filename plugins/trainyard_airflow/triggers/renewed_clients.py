@@ -84,7 +84,7 @@ class RenewedClients:
 
 
 def _is_of_clients(error: BaseException) -> bool:
-    """Return whether new clients may succeed; False if the service rejected a request for another reason."""
+    """Return whether new clients may avoid the error: the credentials were rejected, or the service was not reached."""
     if isinstance(error, ClientError):
         return has_old_credentials(error)
     return isinstance(error, BotoCoreError | HTTPClientError | OSError)

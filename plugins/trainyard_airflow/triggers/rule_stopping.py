@@ -129,7 +129,7 @@ async def write_document(
     stopped_by: Reaction | None,
     name: str = DOCUMENT_NAME,
 ) -> None:
-    """Write the current verdicts and the reaction that stops the job to S3; nothing for a job that never trained.
+    """Write to S3 the current verdicts and the reaction that stops the job; do nothing for a job that never trained.
 
     Raises:
         ClientError: S3 rejected the write.

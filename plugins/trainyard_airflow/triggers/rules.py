@@ -26,9 +26,9 @@ class WatchArguments:
 
     Attributes:
         job_name: the training job; it may not exist yet.
-        absent_s: seconds to wait for the job to exist. After that, the trigger repeats the wait if the watched task has
-            not begun, or waits for a retry or a person's answer (`ObservedTask.rests`). Otherwise it fires, and the
-            watching task resumes in a worker.
+        absent_s: seconds to wait for the job to exist. The trigger waits again if the watched task has not begun, or if
+            that task waits for a retry or a person's answer (`ObservedTask.rests`). Otherwise the trigger fires, and
+            the watching task resumes in a worker.
         plan: the rules, and the reactions to their issues.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.
@@ -44,7 +44,7 @@ class WatchArguments:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the watch from a trigger's arguments of this or another release; unknown keys are ignored.
+        """Return the watch from a trigger's arguments, which this or another release stored; unknown keys are ignored.
 
         Raises:
             KeyError: the job's name or the connection is missing.
@@ -66,8 +66,8 @@ class WatchArguments:
 class RulesTrigger(StoredTrigger):
     """Watches one job to its end, and fires once. Clearing or marking this task does not affect the job.
 
-    After a restart of the triggerer, the trigger reads the statistics from their beginning. It recognises a job that it
-    stopped before by the job's tag.
+    After a restart of the triggerer, the trigger reads the statistics from their beginning. If it has already stopped
+    the job, a tag on the job records this.
 
     Args:
         arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier` and `watched_task` for `WatchArguments`, and
@@ -117,9 +117,9 @@ class RulesTrigger(StoredTrigger):
             absent_s = watch.plan.absence_s(absent_s)
 
     async def _waits_on(self, task: ObservedTask | None) -> bool:
-        """Return whether to wait for the job of a task that is at rest or, in a triggerer, has not begun.
+        """Return whether to wait again for the job, because its task rests or, in a triggerer, has not begun.
 
-        `dag.test()`, which sets no task instance, runs the watched task only after this trigger.
+        Outside a triggerer, in `dag.test()`, a task that has not begun would run only after this trigger.
         """
         if task is None:
             return False

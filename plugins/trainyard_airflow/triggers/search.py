@@ -44,7 +44,7 @@ _CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
 
 @dataclass(slots=True)
 class SearchLook(Look):
-    """Polls of a search: they list its trials if the counters changed, and describe each ended trial once."""
+    """Polls of a search: they list its trials if its status counters changed, and describe each ended trial once."""
 
     trials: dict[str, Trial] = field(default_factory=dict)
     jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
