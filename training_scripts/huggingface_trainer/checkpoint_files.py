@@ -30,7 +30,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -> int:
-    """Add identity, history and file list to a checkpoint of the Trainer; return its bytes.
+    """Add identity, history and file list to a checkpoint of the Trainer; return its size in bytes.
 
     Raises:
         OSError: a file cannot be written.
@@ -58,7 +58,7 @@ def remove_torn(folder: Path, retention: Retention) -> None:
     """Remove incomplete checkpoints, and register the complete ones with `retention`.
 
     The Trainer's own rotation is not used: it counts incomplete checkpoints, orders them by the time at which they were
-    written or restored, and runs before the newest is complete, here and in S3.
+    written or restored, and runs before the newest is complete on this host and in S3.
     """
     for step, checkpoint in reversed(step_folders(folder, BEGINS)):
         if is_whole(checkpoint):

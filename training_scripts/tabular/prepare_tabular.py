@@ -123,8 +123,8 @@ def read_source(folder: Path, target: str) -> pd.DataFrame:
     """Return the rows of all CSV files below a folder as texts, without files of 0 bytes; a missing target is NaN.
 
     Raises:
-        PreparationError: there is no row, a file cannot be read or has other columns than the first, or a row has not
-            one field for each column.
+        PreparationError: there is no row, a file cannot be read or has other columns than the first, or a row does not
+            have one field for each column.
     """
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     if not paths:
@@ -159,8 +159,8 @@ def read_source(folder: Path, target: str) -> pd.DataFrame:
         raise PreparationError(
             "the input 'source' has no row",
             where=_named([str(path.relative_to(folder)) for path in headers]),
-            got="headers alone",
-            next_step="add rows below the header; a file without a header needs one",
+            got="only headers",
+            next_step="add rows below the header; add a header to a file without one",
         )
     return table
 
@@ -169,8 +169,8 @@ def _checked_header(path: Path, folder: Path) -> list[str]:
     """Return the names of a file's columns, or an empty list for an empty file, after a check of all its rows.
 
     Raises:
-        PreparationError: the file cannot be read, a name is missing or repeated, or a row has not one field for each
-            name.
+        PreparationError: the file cannot be read, a name is missing or repeated, or a row does not have one field
+            for each name.
     """
     name = str(path.relative_to(folder))
     header: list[str] = []
@@ -185,8 +185,8 @@ def _checked_header(path: Path, folder: Path) -> list[str]:
                     where=f"{name}, line {line}",
                     got=f"{_fields(len(row))}: {','.join(row)[:60]}",
                     allowed=f"{_fields(len(header))}, as in the header: {_named(header)}",
-                    next_step="write a field for every column and no comma after the last one, with commas of a text "
-                    "in quotes; R's row names need row.names = FALSE",
+                    next_step="write one field for each column, without a comma after the last one; quote texts that "
+                    "contain commas; in R, write the file with row.names = FALSE",
                 )
     except READ_ERRORS as error:
         raise PreparationError(
@@ -205,7 +205,7 @@ def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield each row of a file, except blank lines, with the number of its first line.
 
     Raises:
-        ValueError: an archive has not exactly one file.
+        ValueError: an archive does not have exactly one file.
     """
     csv.field_size_limit(LONGEST_FIELD)
     openers: dict[str, Any] = {
@@ -233,7 +233,7 @@ def _open_zip(path: Path, _: str) -> Any:
 
 
 def _check_names(header: list[str], where: str) -> None:
-    """Check that every column has a name of its own.
+    """Check that every column has a name, and that no name is repeated.
 
     Raises:
         PreparationError: a name is missing or repeated.
@@ -250,11 +250,11 @@ def _check_names(header: list[str], where: str) -> None:
     repeated = [name for at, name in enumerate(header) if name in header[:at]]
     if repeated:
         raise PreparationError(
-            "a name stands for two columns",
+            "several columns have the same name",
             where=where,
             got=_named(repeated),
-            allowed="a name of its own for every column",
-            next_step="rename or remove one of the columns",
+            allowed="a different name for every column",
+            next_step="rename or remove all but one of these columns",
         )
 
 

@@ -18,7 +18,8 @@ _TAG = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 def with_sentinels(template: str) -> str:
     """Return a chat template that writes a sentinel at each begin and end of `{% generation %}`.
 
-    Each tag becomes two, `{% with %}`, which has the same scope. The outer sides keep the tag's control of whitespace.
+    Two `{% with %}` or two `{% endwith %}` tags, with the sentinel between them, replace each tag: their scope is the
+    same. Their outer sides keep the tag's whitespace control.
     """
 
     def tags(match: re.Match[str]) -> str:
@@ -49,8 +50,8 @@ def trained_tokens(
 ) -> list[bool]:
     """Return for each token whether it overlaps a span.
 
-    A tokenizer with `trim_offsets` gives tokens of whitespace an empty range. Such a token gets the whitespace before
-    it.
+    A tokenizer with `trim_offsets` gives tokens of whitespace an empty range. Such a range is extended over the
+    whitespace before it.
 
     Args:
         text: the tokenized text.

@@ -160,7 +160,7 @@ def _faults(options: Options) -> list[str]:
         if getattr(options, name) < number
     ]
     if options.max_steps == 0 and options.epochs <= 0:
-        faults.append(f"epochs is {options.epochs:g}; allowed: more than 0, or set max_steps")
+        faults.append(f"epochs is {options.epochs:g}, and max_steps is 0; set one of them above 0")
     if options.artifact == "adapter" and not options.has_adapter:
         faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to 'merged'")
     if options.load_in_8bit and options.adapter != "qlora":

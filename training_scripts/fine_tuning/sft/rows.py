@@ -195,8 +195,8 @@ class RowTokenizer:
         if len(learned) < len(answers):
             if len(spans) != len(answers):
                 raise FineTuningError(
-                    f"{where} has weight 0, but the chat template marks {len(spans)} answers of {len(answers)}; "
-                    "mark each answer once in the template, or remove the key weight"
+                    f"{where} has an answer with weight 0, but the chat template marks {len(spans)} answers, "
+                    f"and the row has {len(answers)}; mark each answer once in the template, or remove the key weight"
                 )
             spans = [spans[answers.index(number)] for number in learned]
         return text, spans
@@ -260,7 +260,7 @@ class RowTokenizer:
         """Return the text of a conversation, and the spans of characters of the messages with the numbers `learned`.
 
         A span begins at the end of its generation prompt. If the last message is rendered without that prompt, its span
-        begins at the first difference, as in TRL's DPO.
+        begins at the first character that differs from the prompt, as in TRL's DPO.
 
         Raises:
             FineTuningError: the template renders a message differently if other messages follow.

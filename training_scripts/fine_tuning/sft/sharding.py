@@ -26,7 +26,7 @@ def use_fsdp(options: Options, *, is_bf16: bool) -> None:
     for both is bf16.
 
     The first rank of each host reads the weights of the model, and rank 0 sends each rank its shards. Every rank reads
-    them if they are quantized, and for DPO without an adapter: TRL 1.16 sends no shards of the reference model.
+    the weights if they are quantized, and for DPO without an adapter: TRL 1.16 sends no shards of the reference model.
 
     Raises:
         FineTuningError: torchrun did not start the process.
