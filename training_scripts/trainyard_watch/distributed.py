@@ -179,8 +179,8 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     When the body ends, no reference to a model that uses the group may remain, for example in a caller's variable.
 
     Raises:
-        HyperparameterError: not all of the launcher's variables are set, but RANK or WORLD_SIZE is, or the job has
-            several hosts.
+        HyperparameterError: some of the launcher's variables are missing, although RANK or WORLD_SIZE is set or the
+            job has several hosts.
     """
     given = [name for name in LAUNCH_VARIABLES if name in environ]
     if environ.get("WORLD_SIZE") == "1" or _is_alone(environ):

@@ -66,7 +66,7 @@ class Layout(Protocol):
         """Return the files or folders of each step in the folder, complete or not."""
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the expected bytes of a step's files by name below the prefix; None if they are not known yet.
+        """Return the expected size in bytes of each file of a step, by name below the prefix; None if not known yet.
 
         Args:
             step: step of the checkpoint.
@@ -239,7 +239,7 @@ class Retention:
             self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
 
     def _note(self, step: int) -> None:
-        """Record that a step is complete here, and the assumed time of its upload, after those of earlier steps."""
+        """Record that a step is complete here, and the assumed end of its upload, which follows earlier uploads."""
         num_bytes = sum(
             file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
         )
@@ -296,7 +296,7 @@ class Retention:
                 self._is_large = found[max(arrived)] >= LARGE_BYTES
 
     def _arrived_bytes(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> int:
-        """Return the bytes of a checkpoint that is complete in S3, otherwise 0."""
+        """Return the size in bytes of a checkpoint that is complete in S3, otherwise 0."""
         contents = self._layout.contents(step, s3, there) or {}
         is_whole = all(there.get(name) == size for name, size in contents.items())
         return sum(contents.values()) if is_whole else 0
@@ -376,7 +376,7 @@ def step_folders(folder: Path, begins: str) -> list[tuple[int, Path]]:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths and below their folders."""
+    """Return the paths that are files, and all files below those that are folders."""
     found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
     return [file for file in found if file.is_file()]
 

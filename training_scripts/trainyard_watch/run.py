@@ -528,7 +528,7 @@ class Run:
             self._starting.__exit__(None, None, None)
 
     def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
-        """Return the comparison of this rank's parameters with its replicas', or None without DDP over all ranks."""
+        """Return the object that compares parameters between the ranks, or None without DDP over all ranks."""
         model = self._model
         if not isinstance(model, DistributedDataParallel) or self._ranks.world_size == 1:
             return None
@@ -653,7 +653,7 @@ def current_ranks(model: nn.Module | None) -> Ranks:
 
 
 def _launched(name: str, *, default: int) -> int:
-    """Return the number in the launcher's variable `name` (or in mpirun's for it), or `default` without one."""
+    """Return the number in the launcher's variable `name` (or mpirun's equivalent), or `default` without one."""
     return int(os.environ.get(name) or os.environ.get(OPEN_MPI[name]) or default)
 
 

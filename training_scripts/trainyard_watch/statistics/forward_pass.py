@@ -113,7 +113,7 @@ class ActivationWatch:
 
 @torch.no_grad()
 def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
-    """Return the COLUMNS of one output except the last, as one vector; statistics that do not apply are 0."""
+    """Return all COLUMNS but the last for one module's output, as one vector; statistics that do not apply are 0."""
     output = output.float()
     count = output.numel()
     zero = output.new_zeros(())
