@@ -390,7 +390,7 @@ def put_model(s3: Any, bucket: str, files: dict[str, bytes]) -> str:
         (
             {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": b"x"},
             {},
-            'num_kv_heads is 4, there 2; set {"num_kv_heads": 2}',
+            'num_kv_heads is 4 instead of 2; set {"num_kv_heads": 2}',
         ),
         (
             {"config.json": json.dumps({**LLAMA, "vocab_size": 300}).encode(), "m.safetensors": b"x"},

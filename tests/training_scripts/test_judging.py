@@ -106,7 +106,7 @@ LLAMA = {
         ({"num_kv_heads": 2}, LLAMA, 257, []),
         ({"num_kv_heads": 2}, LLAMA, None, []),
         ({"num_kv_heads": 2}, LLAMA, 300, ["has a vocabulary of 300 tokens, but s3://b/m/"]),
-        ({}, LLAMA, 257, ['num_kv_heads is 4, there 2; set {"num_kv_heads": 2}']),
+        ({}, LLAMA, 257, ['num_kv_heads is 4 instead of 2; set {"num_kv_heads": 2}']),
         ({}, {**LLAMA, "model_type": "qwen3"}, 257, ["has model_type 'qwen3'; allowed is 'llama'"]),
         ({}, ["llama"], 257, ["is not a JSON object"]),
         ({"dropout": 2}, LLAMA, 300, []),  # reported without `init`

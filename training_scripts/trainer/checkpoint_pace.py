@@ -115,7 +115,7 @@ class ChosenPace:
     def _expected_s(self, trained_s: float) -> float:
         """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
-        A single interruption, or a checkpoint of an earlier version without seconds, does not define a rate.
+        The observed rate needs two interruptions, and a checkpoint with training seconds (earlier versions saved none).
         Example: with 3600 s given and 3 interruptions in 120 s, 40 s.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0

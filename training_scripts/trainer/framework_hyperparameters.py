@@ -27,7 +27,10 @@ LLAMA_SHAPE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkHyperparameters(Hyperparameters):
-    """Hyperparameters of the script `script`; those in `not_here` allow only the value there, or their default."""
+    """Hyperparameters of the script `script`.
+
+    A hyperparameter in `not_here` may only have the value given there, or its default.
+    """
 
     script: ClassVar[str]
     not_here: ClassVar[Mapping[str, Any]]

@@ -198,7 +198,7 @@ class Training:
         return ModelTensors(self.model)
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return the comparison of this rank's parameters with its replicas', or None if it has no replica."""
+        """Return the object that compares parameters between this rank and its replicas, or None without a replica."""
         size = self.ranks.world_size
         if size == 1:
             return None

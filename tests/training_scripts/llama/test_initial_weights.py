@@ -96,7 +96,9 @@ def test_other_hyperparameters_are_refused_with_the_values_to_set(make_job, trai
     codes = job.run(**{**LLAMA, "num_kv_heads": 1, "rope_theta": 1e4})
 
     assert codes == [1]
-    assert "num_kv_heads is 1, there 2, rope_theta is 10000.0, there 500000.0" in job.failure
+    assert (
+        "num_kv_heads is 1 instead of 2, rope_theta is 10000.0 instead of 500000.0" in job.failure
+    )
     assert 'set {"num_kv_heads": 2, "rope_theta": 500000.0}' in job.failure
     assert not (job.base_dir / "checkpoints").exists() or not job.checkpoints()
 

@@ -31,7 +31,7 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 
 
 def choose_num_processes(requested: int | None, ranks: Ranks) -> int:
-    """Return the loader processes of a rank: `requested`, or by default up to 2, leaving one processor for each rank.
+    """Return a rank's number of loader processes: `requested`, by default up to 2 if a processor is left for each rank.
 
     A rank on a CPU computes with all its processors, so it reads its samples itself.
     """

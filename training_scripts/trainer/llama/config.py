@@ -133,7 +133,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str]:
-    """Return a sentence if `ours` has another shape than the checkpoint's `theirs`, and one for another vocabulary."""
+    """Return a sentence if `ours` has another shape than `theirs` (the checkpoint), and one if the vocabularies differ."""
     differing = {
         name: (_effective(ours, name), _effective(theirs, name))
         for name in COMPARED
@@ -142,7 +142,7 @@ def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str
     if not differing:
         return vocabulary_findings(ours, theirs, file=file)
     told = ", ".join(
-        f"{name} is {here!r}, there {there!r}" for name, (here, there) in differing.items()
+        f"{name} is {here!r} instead of {there!r}" for name, (here, there) in differing.items()
     )
     wanted = json.dumps({name: there for name, (_, there) in differing.items()})
     return [

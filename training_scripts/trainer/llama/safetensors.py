@@ -88,8 +88,8 @@ class SafetensorsFolder:
         if wrong or tensors.keys() != listed.keys():
             differing = sorted({*wrong, *(tensors.keys() ^ listed.keys())})
             raise DataError(
-                f"{index} does not match its files: {len(differing)} tensors are elsewhere or missing, such as "
-                f"{differing[0]}; upload the index and all its files again"
+                f"{index} does not match its files: {len(differing)} tensors are missing, in another file or not "
+                f"listed, such as {differing[0]}; upload the index and all its files again"
             )
         return cls(tensors)
 

@@ -182,7 +182,7 @@ class ShardFolder(CheckpointFolder):
         }
 
     def _close(self, final: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
-        """Write the other files and the manifest on rank 0, after every rank's shards are durable; return the bytes."""
+        """Write the other files and the manifest on rank 0, after every rank's shards are durable; return the size."""
         return write_files(final, **content, others=shards) if self._ranks.is_main else 0
 
 

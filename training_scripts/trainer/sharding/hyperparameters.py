@@ -198,10 +198,10 @@ def _of_the_model(hp: ShardedHyperparameters) -> Iterator[str]:
         )
     pieces = tensor * (2 * context if context > 1 else 1)
     if hp.sequence_length % pieces:
+        by_context = f" x 2 x context_parallel_degree {context}" if context > 1 else ""
         yield (
-            f"sequence_length {hp.sequence_length} does not divide into {pieces} pieces "
-            f"(tensor_parallel_degree {tensor}, and two for each of context_parallel_degree {context}); use a "
-            f"multiple of {pieces}"
+            f"sequence_length {hp.sequence_length} is not a multiple of {pieces} (tensor_parallel_degree {tensor}"
+            f"{by_context}); use a multiple of {pieces}, or change a degree"
         )
     if pipeline > hp.num_layers:
         yield f"pipeline_parallel_degree {pipeline} is more than num_layers {hp.num_layers}; lower it"

@@ -93,7 +93,7 @@ def _selective_contexts(
 
 
 class _Policy:
-    """Policy that selects the operators whose results are kept; forward and recomputation are counted separately.
+    """Policy that selects operators whose results are kept; it counts forward pass and recomputation separately.
 
     Args:
         is_selective: keep attention and every second matrix product.

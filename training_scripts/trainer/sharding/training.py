@@ -113,7 +113,7 @@ class ShardedTraining(Training):
         return ShardedTensors(self.model, self.mesh, self.ranks.device)
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return the comparison of this rank's shards with its replicas', or None if it has no replica."""
+        """Return the object that compares shards between this rank and its replicas, or None if it has no replica."""
         if self.mesh is None or self.mesh.degrees.replicate == 1:
             return None
         replicas = self.mesh.whole["dp_replicate"]

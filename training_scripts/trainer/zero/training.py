@@ -78,7 +78,7 @@ class ZeroTraining(Training):
         return self.engine
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return the comparison of this rank's parameters with its replicas', or None if stage 3 shards them."""
+        """Return the object that compares parameters between the ranks, or None if stage 3 shards them."""
         return super().make_checksums() if stage_of(self.config) < 3 else None
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the engine knows
