@@ -33,7 +33,7 @@ _LOOK_S = 2.0
 STATE_LIMIT_S = 8.0
 """Seconds that a cancelled trigger waits for Airflow to report its task's state."""
 NOTE_LIMIT_S = 8.0
-"""Seconds that it then waits for another trigger's tag on the job, longer only while the tags cannot be read."""
+"""Seconds that a cancelled trigger waits for another trigger's tag on the job; more only if the tags cannot be read."""
 
 
 async def kill_job(

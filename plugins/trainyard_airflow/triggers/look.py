@@ -44,7 +44,7 @@ def _starts(snapshot: JobSnapshot) -> int:
 
 @dataclass(slots=True)
 class Look:
-    """Open clients and reading positions of one followed job; clients are renewed after a failure."""
+    """Clients and reading positions of one followed job; the clients are renewed after a failure."""
 
     followed: Followed
     unnoted_follower: str | None = None

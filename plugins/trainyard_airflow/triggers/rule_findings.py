@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DOCUMENT_NAME = "rule-output/rules.json"
 LIVE_NAME = "rule-output/rules-so-far.json"
-"""Object with the partial verdicts while the job trains, for its page; its name differs from the final document's."""
+"""Object with the partial verdicts of a running job, for the run's page; the final document has another name."""
 MOST_TOLD = 50
 """Maximum number of issues in the task's log and result; the document has the first twenty per rule."""
 _MOST_TEXT = 300
@@ -51,7 +51,7 @@ class RuleFindings:
     _service_says: dict[str, str] = field(default_factory=dict)
 
     def note(self, new: list[Reaction]) -> None:
-        """Add new reactions; log them up to `MOST_TOLD` in all, and set `stop` if one of them stops the job."""
+        """Add new reactions, log them (at most `MOST_TOLD` in all), and set `stop` if one of them stops the job."""
         worst = worst_reaction(new)
         if self.stop is None and worst is not None and worst.action is not RuleAction.WARN:
             self.stop = worst

@@ -121,7 +121,7 @@ def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason
 
 
 def _window_ends(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason | None:
-    """Return the reason to stop a job with instances of a training plan whose window is about to end."""
+    """Return the reason to stop a job if it uses a training plan's instances and the plan's window is about to end."""
     if snapshot.last_wait is not None or not snapshot.transitions:  # It waits.
         return None
     waits = [each for each in snapshot.transitions if each.status in WAITING_STATUSES]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class StoredTrigger(BaseTrigger):
     """Base of triggers that fire once and accept arguments of any release.
 
-    Another release may have written the row in Airflow's database. The constructor accepts any arguments, because an
-    exception in it ends the whole triggerer (Airflow 3.3.2: `TriggerRunner.create_triggers` catches only TypeError). An
-    exception in `run` fails only this trigger, and the task defers again.
+    Another release may have written the trigger's row in Airflow's database. The constructor accepts any arguments,
+    because an exception in it ends the whole triggerer (Airflow 3.3.2: `TriggerRunner.create_triggers` catches only
+    TypeError). An exception in `run` fails only this trigger, and the task defers again.
 
     Args:
         arguments: the arguments for `run`, and `deferred_at`, the time of the deferral in epoch seconds (by default

@@ -36,8 +36,8 @@ class SyncedStatistics:
 
     Args:
         place: S3 prefix of the copied files, which grow; or None.
-        streams: S3 prefix of the hosts' objects, or None. These never change, so only objects after the last one
-            fetched are listed.
+        streams: S3 prefix of the hosts' objects, or None. Such objects never change, so only those after the last
+            fetched one are listed.
     """
 
     place: str | None
