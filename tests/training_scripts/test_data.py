@@ -251,7 +251,7 @@ def test_categories_are_classes_and_a_missing_target_is_refused(table):
 
     assert layout.target.classes == ["a", "b", "c"]
     assert (
-        "1 of 4 rows have no usable target 'city', the first of them row 0 with -1"
+        "1 of 4 rows have no usable target 'city'; the first is row 0 with -1"
         in caught.value.findings[0]
     )
     assert len(caught.value.findings) == 2

@@ -1,8 +1,8 @@
 """Limit on the writing of a model after a stop.
 
 After a SIGTERM the checkpoint has priority. After a spot interruption the platform does not upload the model, and
-writing it takes disk and network from the checkpoint's upload. After a user's stop it does upload the model. Both send
-the same signal, so the model is written only if it cannot endanger the checkpoint:
+writing it takes disk and network from the checkpoint's upload. After a stop by a user, the platform uploads the model.
+Both stops send the same signal, so the model is written only if it cannot endanger the checkpoint:
 
 - at the measured speed of checkpoints, it can be written in the rest of the grace period, and
 - the checkpoint has arrived in S3, or writing the model takes at most two seconds.
@@ -34,7 +34,7 @@ BRIEF_S = 2.0
 
 
 class ModelLimit:
-    """Decision of all ranks whether the model is written after a stop.
+    """Joint decision of all ranks on writing the model after a stop.
 
     Args:
         ranks: all ranks of the job; rank 0 writes the model.
@@ -64,7 +64,7 @@ class ModelLimit:
     def obstacle(self, num_bytes: int, *, seconds_left: float, grace_s: float) -> str | None:
         """Return the reason not to write a model now, or None. Every rank must call it; all return the same.
 
-        Waits for the checkpoint's arrival in S3 while there is still time for the model afterwards.
+        The call waits for the checkpoint's arrival in S3 while there is still time for the model afterwards.
 
         Args:
             num_bytes: size of the model.

@@ -24,7 +24,7 @@ class PairTrainer(DPOTrainer):
     """TRL's DPO trainer over a data set of `PAIR_COLUMNS`.
 
     TRL tokenizes messages from Arrow structs, in which each message and each tool call has the keys of all rows. The
-    trainer would learn these keys, with the value null.
+    model would learn these keys, with the value null.
     """
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **kwargs: Any) -> Dataset:  # noqa: ARG002  # TRL's own

@@ -100,7 +100,7 @@ class RowTokenizer:
         self._marked = _marked_template(tokenizer)
 
     def samples(self, row: dict[str, Any], *, method: str, where: str) -> list[Tokens]:
-        """Return what the method learns of a row, without truncation: its tokens, or a chosen and a rejected answer.
+        """Return a row's samples without truncation: one, or for DPO the chosen and the rejected answer.
 
         Raises:
             FineTuningError: as `tokens`.

@@ -55,7 +55,8 @@ class SampleOrder:
 def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
     """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
 
-    An image of `size` or more is enciphered again until it is below `size`, on average fewer than two rounds.
+    An image of `size` or more is enciphered again until it is below `size`. The mean number of encipherments is below 2
+    for sizes above 2.
     """
     bits = domain_bits(size)
     images: Tensor = encipher(positions, bits, keys)

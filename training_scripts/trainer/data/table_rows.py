@@ -93,7 +93,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         allowed = f"one of {list(target.classes)[:12]}" if target.classes else "a finite number"
         return (
             f"shard {path}: {int(unusable.sum())} of {len(values)} rows have no usable target "
-            f"{target.name!r}, the first of them row {first} with {values[first].item()}; allowed: "
+            f"{target.name!r}; the first is row {first} with {values[first].item()}; allowed: "
             f"{allowed}; drop these rows from the source or choose another target_column"
         )
 

@@ -133,7 +133,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str]:
-    """Return a sentence if `ours` has another shape than `theirs` (the checkpoint), and one if the vocabularies differ."""
+    """Return a sentence if `ours` has another shape than `theirs` (the checkpoint), and one if vocabularies differ."""
     differing = {
         name: (_effective(ours, name), _effective(theirs, name))
         for name in COMPARED

@@ -61,8 +61,8 @@ def parallelize_model(
     """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
     A decoder is built layer by layer. In addition to its shards, a rank has at most one whole layer in memory, and at
-    the end the embedding and the head. `fill` sets the model's weights; without it, they depend on the seed only. `mesh`
-    is None for a single rank.
+    the end the embedding and the head. `fill` sets the model's weights; without it, they depend on the seed only.
+    `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:

@@ -170,7 +170,7 @@ class ShardedTraining(Training):
         )
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Read and discard a batch; return the digest of its samples, 0 unless this rank is the first to read them."""
+        """Read and discard a batch; return the digest of its samples, 0 except on the first rank that reads them."""
         digest = super().drop_batch(batches, meter)
         return digest if self.mesh is None or self.mesh.is_first_of_model else 0
 
