@@ -12,10 +12,13 @@ from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 
 
+FACTS = Facts(precision="bf16", skipped_steps=0)
+
+
 def watched(job: str, *losses: float, rules: tuple[str, ...] = ("NonFinite", "DataStall")) -> dict:
     """Return the document of a job with these losses."""
     records = [StepRecord(step=n, rank=0, loss=loss) for n, loss in enumerate(losses, start=1)]
-    document = rules_document(evaluate(configured_rules(list(rules)), records, Facts()))
+    document = rules_document(evaluate(configured_rules(list(rules)), records, FACTS))
     return {**document, "job": job, "num_records": len(records), "stopped_by": None}
 
 

@@ -18,6 +18,7 @@ NO_LOSS = steps(300, gradient_norm=1.0)
 CASES = [
     JudgedCase(
         rule="NonFinite",
+        facts=Facts(precision="bf16", skipped_steps=0),
         faulty=steps(60, loss=jump(2.0, math.nan, at=40), gradient_norm=jump(1.0, math.nan, at=40)),
         healthy=steps(60, loss=2.0, gradient_norm=1.0),
         without=steps(60, learning_rate=0.1),
@@ -27,10 +28,44 @@ CASES = [
     JudgedCase(
         name="NonFinite: the gradient norm is not told",
         rule="NonFinite",
+        facts=Facts(precision="bf16", skipped_steps=0),
         faulty=steps(60, loss=jump(2.0, math.nan, at=40)),
         healthy=steps(60, loss=2.0),
         without=steps(60, learning_rate=0.1),
         fires=40, onset=40, says="the loss is nan", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    JudgedCase(
+        name="NonFinite: the script may skip steps",
+        rule="NonFinite",
+        facts=Facts(precision="bf16"),
+        faulty=steps(60, loss=jump(2.0, math.nan, at=40), gradient_norm=jump(1.0, math.nan, at=40)),
+        healthy=steps(60, loss=jump(2.0, math.nan, at=57), gradient_norm=jump(1.0, math.nan, at=57)),
+        without=[],
+        fires=44, onset=40, says="the loss is nan", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    JudgedCase(
+        name="NonFinite: the run has continued after such a loss",
+        rule="NonFinite",
+        faulty=steps(90, loss=lambda step: math.nan if step == 10 or step >= 40 else 2.0),
+        healthy=steps(90, loss=lambda step: math.nan if step == 10 or 40 <= step < 79 else 2.0),
+        without=[],
+        fires=79, onset=40, says="the loss is nan", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    JudgedCase(
+        name="NonFinite: fp16 skips steps with infinite losses",
+        rule="NonFinite",
+        facts=Facts(precision="fp16", skipped_steps=0),
+        faulty=steps(60, loss=jump(2.0, math.inf, at=40), gradient_norm=jump(1.0, math.nan, at=40)),
+        healthy=steps(
+            60,
+            loss=lambda step: math.inf if step % 5 == 0 else 2.0,
+            gradient_norm=lambda step: math.nan if step % 5 == 0 else 1.0,
+        ),
+        without=[],
+        fires=44, onset=40, says="the loss is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
     JudgedCase(
@@ -46,7 +81,7 @@ CASES = [
     JudgedCase(
         name="NonFinite: gradient norm",
         rule="NonFinite",
-        facts=Facts(precision="bf16"),
+        facts=Facts(precision="bf16", skipped_steps=0),
         faulty=steps(60, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
         healthy=steps(60, loss=2.0, gradient_norm=1e30),
         without=[],

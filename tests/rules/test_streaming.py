@@ -14,7 +14,7 @@ from tests.rules.series import steps
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainyard.rules.configuration import configured_rules, default_rules
 from trainyard.rules.evaluation import Evaluation, evaluate
-from trainyard.rules.records import GRADIENTS, MarkRecord, Start, StepRecord
+from trainyard.rules.records import GRADIENTS, Facts, MarkRecord, Start, StepRecord
 from trainyard.rules.training_log import TrainingLogReader, read_rows
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def test_lines_as_they_come_are_the_lines_of_the_log() -> None:
 
 
 def test_while_a_run_goes_on_what_found_nothing_is_in_progress() -> None:
-    live = Evaluation(configured_rules(["NonFinite", "LossSpike"]))
+    facts = Facts(precision="bf16", skipped_steps=0)
+    live = Evaluation(configured_rules(["NonFinite", "LossSpike"]), facts)
 
     told = live.feed(steps(60, loss=lambda step: float("inf") if step == 55 else 2.0))
 

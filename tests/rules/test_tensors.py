@@ -91,7 +91,7 @@ CASES = [
     ),
     JudgedCase(
         rule="ExplodingTensor",
-        facts=Facts(precision="bf16"),
+        facts=Facts(precision="bf16", skipped_steps=0),
         faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
         healthy=tensor_steps(50, l2=1e30),
         without=PLAIN,
@@ -101,7 +101,7 @@ CASES = [
     JudgedCase(
         name="ExplodingTensor: only NaN",
         rule="ExplodingTensor",
-        facts=Facts(precision="bf16"),
+        facts=Facts(precision="bf16", skipped_steps=0),
         parameters={"only_nan": "true", "collection_names": "gradients"},
         faulty=tensor_steps(50, l2=jump(1.0, math.nan, at=20)),
         healthy=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
@@ -117,6 +117,16 @@ CASES = [
         healthy=tensor_steps(70, l2=lambda step: math.inf if step <= 33 else 1.0),
         without=PLAIN,
         fires=59, onset=20, says="has an infinity", needs="statistics by tensor",
+        severity="error",
+    ),
+    JudgedCase(
+        name="ExplodingTensor: the script may skip batches",
+        rule="ExplodingTensor",
+        facts=Facts(precision="bf16"),
+        faulty=tensor_steps(50, l2=jump(1.0, math.nan, at=20)),
+        healthy=tensor_steps(50, l2=lambda step: math.nan if step % 5 else 1.0),
+        without=PLAIN,
+        fires=24, onset=20, says="has a NaN", needs="statistics by tensor",
         severity="error",
     ),
     JudgedCase(
@@ -142,7 +152,7 @@ CASES = [
     JudgedCase(
         name="ExplodingTensor: an output, masked",
         rule="ExplodingTensor",
-        facts=Facts(precision="bf16"),
+        facts=Facts(precision="bf16", skipped_steps=0),
         faulty=tensor_steps(50, collection=ACTIVATIONS, minimum=0.0, maximum=jump(1.0, math.inf, at=20)),
         healthy=tensor_steps(
             50, collection=ACTIVATIONS, minimum=-math.inf, maximum=1.0, mean=-math.inf, variance=math.nan
@@ -317,7 +327,7 @@ def test_a_weight_that_begins_at_zero_is_passed_by_until_it_has_a_size() -> None
 
 def test_the_issue_names_its_tensor() -> None:
     exploded = tensor_steps(3, tensor="block.3.weight", l2=math.nan)
-    verdict = judged("ExplodingTensor", exploded, facts=Facts(precision="bf16"))
+    verdict = judged("ExplodingTensor", exploded, facts=Facts(precision="bf16", skipped_steps=0))
 
     assert verdict.issues[0].key == "gradients/block.3.weight"
     assert "gradients/block.3.weight: has a NaN" in verdict.status_details

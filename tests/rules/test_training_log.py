@@ -202,6 +202,7 @@ def test_a_conf_says_what_the_log_does_not() -> None:
         peak_learning_rate=5e-3,
         warmup_steps=40,
         min_learning_rate_ratio=0.2,
+        skipped_steps=0,
     )
     assert (
         facts_of({**conf, "hyperparameters": {"reference_batch_size": 8}}).peak_learning_rate

@@ -47,7 +47,9 @@ def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
     """Return how many consecutive non-finite steps the script skips; None if the conf does not determine it."""
     match settings.get("on_non_finite"):
         case None:
-            return None
+            return (
+                0 if settings.get("model") else None
+            )  # "fail" is the default of Trainyard's scripts
         case "skip":
             return int(settings.get("most_skipped_steps") or MOST_SKIPPED_STEPS)
         case _:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import Severity
-from trainyard.rules.loss import SCALER_SKIPS, is_scaled
+from trainyard.rules.loss import SCALER_SKIPS, UNKNOWN_SKIPS, is_scaled
 from trainyard.rules.records import ACTIVATIONS, GRADIENTS, WEIGHTS, Facts, StepRecord
 from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
 from trainyard.rules.series import LEAST_OBSERVATIONS, History, SeriesRow, median_and_mad
@@ -91,7 +91,7 @@ class ExplodingTensor(Rule):
 
     With `skipped_steps`, which the robust profile sets, steps that the training skips are allowed in gradients and
     outputs. An issue then needs `skipped_steps` non-finite steps in a row if a loss scaler may skip steps
-    (`NonFinite`), and in any case more than the script itself skips. An output does not count as NaN if only its
+    (`NonFinite`), and in any case more than the script itself skips, or 5 if that is unknown. An output does not count as NaN if only its
     variance is NaN, as for a mask of minus infinities.
     """
 
@@ -107,7 +107,8 @@ class ExplodingTensor(Rule):
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
         scaled = (self.skipped_steps or 1) - 1 if is_scaled(facts) else 0
-        allowed = (facts.skipped_steps or 0) if self.skipped_steps else 0
+        known = UNKNOWN_SKIPS - 1 if facts.skipped_steps is None else facts.skipped_steps
+        allowed = known if self.skipped_steps else 0
         return _ExplodingTensor(self, 1 + max(allowed, scaled))
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SCALER_SKIPS = 40
 """Number of consecutive non-finite steps after which a loss scaler no longer recovers."""
+UNKNOWN_SKIPS = 5
+"""Number of consecutive non-finite steps after which a script that may skip steps has skipped none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,23 +41,26 @@ class NonFinite(LossRule):
     """On any rank, the loss or the gradient norm is NaN or infinite, and the training does not skip the step.
 
     A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, an
-    issue therefore needs `skipped_steps` of them in a row. The default exceeds the number of halvings from 2^32,
+    issue therefore needs `skipped_steps` such norms in a row. The default exceeds the number of halvings from 2^32,
     Megatron-LM's first scale, to 1. A non-finite loss with a finite gradient norm is treated in the same way, because
-    the step damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero. If the
-    script itself skips such steps (`on_non_finite: skip`), an issue needs more of them in a row than it may skip. If
-    the script ended the run at such a step, this step is enough, unless its gradient norm is finite. Source: torchtitan
-    checks both before each optimizer step (torchtitan/train.py, 2026-08).
+    the step damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
+
+    Otherwise one step is enough if the script is known to skip no steps (`on_non_finite: fail`) and has no loss scaler.
+    If it is known to skip some (`skip`), an issue needs more in a row than it may skip. If it may skip steps, an issue
+    needs `patience` values in a row, or `skipped_steps` once the run has continued after such a value: after a step
+    with NaN that is not skipped, all losses are NaN. If the script ended the run at such a step, this step is enough,
+    unless its gradient norm is finite. Source: torchtitan checks both before each optimizer step (torchtitan/train.py,
+    2026-08).
     """
 
     SEVERITY = Severity.ERROR
     NEEDS = "the loss or the gradient norm of steps"
     skipped_steps: int = SCALER_SKIPS
+    patience: int = UNKNOWN_SKIPS
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
-        fewest = 1 + (facts.skipped_steps or 0)
-        most = max(fewest, self.skipped_steps)
-        return _NonFinite(fewest=fewest, most=most, is_scaled=is_scaled(facts))
+        return _NonFinite(self, facts)
 
 
 def is_scaled(facts: Facts) -> bool:
@@ -64,31 +69,36 @@ def is_scaled(facts: Facts) -> bool:
 
 
 class _NonFinite(RuleState[StepRecord]):
-    def __init__(self, *, fewest: int, most: int, is_scaled: bool) -> None:
-        """Require `fewest` non-finite values in a row for an issue, or `most` if their steps do no damage."""
-        self._fewest, self._most, self._is_scaled = fewest, most, is_scaled
-        self._rows = {name: SeriesRow(most) for name in ("loss", "gradient norm")}
+    def __init__(self, rule: NonFinite, facts: Facts) -> None:
+        known = facts.skipped_steps
+        self._is_scaled = is_scaled(facts)
+        self._may_skip = self._is_scaled or known is None
+        self._fewest = max(1 + (known or 0), rule.patience if self._may_skip else 1)
+        self._most = max(self._fewest, rule.skipped_steps)
+        self._rows = {name: SeriesRow(self._most) for name in ("loss", "gradient norm")}
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         values = {"loss": record.loss, "gradient norm": record.gradient_norm}
         seen = {name: value for name, value in values.items() if value is not None}
         is_harmless = math.isfinite(seen.get("gradient norm", math.nan))
-        needed = {
-            "loss": self._most if is_harmless else self._fewest,
-            "gradient norm": self._most if self._is_scaled else self._fewest,
-        }
+        allows = {"loss": is_harmless, "gradient norm": self._is_scaled}
         for name, value in seen.items():
             self._rows[name].add(record.step, is_met=not math.isfinite(value))
         bad = [
             name
             for name, value in seen.items()
-            if self._rows[name].length >= needed[name]
+            if self._rows[name].length >= self._needed(name, allows=allows[name])
             or (record.ends_run and not is_harmless and not math.isfinite(value))
         ]
         if bad:
             yield _not_finite(bad[0], seen[bad[0]])
         elif seen:
             yield HEALTHY
+
+    def _needed(self, name: str, *, allows: bool) -> int:
+        """Return the number of values in a row for an issue; `allows`: such values do no damage."""
+        has_continued = self._may_skip and self._rows[name].has_ended
+        return self._most if allows or has_continued else self._fewest
 
     def roll_back(self, step: int) -> None:
         for row in self._rows.values():

@@ -114,6 +114,11 @@ class SeriesRow:
         return int(self._history.values[-1]) if len(self._history) else 0
 
     @property
+    def has_ended(self) -> bool:
+        """Whether observations that meet the condition were followed by one that does not."""
+        return 0 in self._history.values
+
+    @property
     def onset(self) -> int:
         """Step of the first of the observations that `length` counts."""
         return self._history.steps[-min(self.length, len(self._history))]

@@ -80,7 +80,7 @@ class Case:
         """Return what the rule says of it."""
         rule = make_rule(self.rule, dict(self.parameters), profile=RuleProfile.ROBUST)
         configured = ConfiguredRule(name=self.rule, rule=rule, severity=rule.SEVERITY)
-        facts = Facts(max_steps=200, precision="fp32")
+        facts = Facts(max_steps=200, precision="fp32", skipped_steps=0)
         if self.rule == "SimilarAcrossRuns":
             blessed = tuple(
                 each for each in OTHER_RUN.get("records", ()) if isinstance(each, StepRecord)
