@@ -11,7 +11,6 @@ from trainyard.rules.document import merged, rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 
-
 FACTS = Facts(precision="bf16", skipped_steps=0)
 
 

@@ -91,8 +91,8 @@ class ExplodingTensor(Rule):
 
     With `skipped_steps`, which the robust profile sets, steps that the training skips are allowed in gradients and
     outputs. An issue then needs `skipped_steps` non-finite steps in a row if a loss scaler may skip steps
-    (`NonFinite`), and in any case more than the script itself skips, or 5 if that is unknown. An output does not count as NaN if only its
-    variance is NaN, as for a mask of minus infinities.
+    (`NonFinite`), and in any case more than the script itself skips, or 5 if that is unknown. An output does not count
+    as NaN if only its variance is NaN, as for a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER
