@@ -151,7 +151,7 @@ class TrainingPlans:
         """Buy an extension, which moves the end of the plan's last window.
 
         Raises:
-            ResourceNotFoundError: The offer does not exist, can no longer be bought, or the plan has changed since.
+            ResourceNotFoundError: The offer does not exist, can no longer be bought, or predates a change of the plan.
         """
         offer_id = call.request["TrainingPlanExtensionOfferingId"]
         now = self._clock.now()

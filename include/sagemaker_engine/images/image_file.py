@@ -71,7 +71,7 @@ class ImageFile:
     - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
     - `build_files`: SHA-256 of each file in that folder that `build_environment` names.
     - `build_requirements`: packages that are installed first, for use by the build.
-    - `source`: folder of the image that is on the import path inside.
+    - `source`: folder of the image that is on the import path of its instances.
     - `imports`: modules that must be importable, or the build fails.
     """
 
@@ -263,7 +263,7 @@ def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
 
 
 def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
-    """Return whether a pattern maps some image of the repository, which is an image URI without tag."""
+    """Return whether a pattern maps some image of `repository`, an image URI without a tag."""
     return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
 
 

@@ -138,7 +138,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
     """Return the engine image for an image URI of a repository, or None if Trainyard's own environment may emulate it.
 
     Raises:
-        UnknownImageError: There are engine images for other tags of the repository only.
+        UnknownImageError: The repository has engine images, but all of them are for other tags.
     """
     if mapped is not None:
         named = next((each for each in images if each.name == mapped), None)

@@ -126,7 +126,7 @@ class EgressProxy:
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine's."""
+        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine."""
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))

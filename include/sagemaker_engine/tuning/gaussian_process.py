@@ -157,7 +157,10 @@ def negative_log_posterior(
 
 
 def _prior(num_dims: int) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of the logarithms; lengths grow with the number of dimensions."""
+    """Return the prior's mean and standard deviation of each logarithm: those of the lengths, then that of the noise.
+
+    The lengths grow with the number of dimensions.
+    """
     length = math.sqrt(2) + math.log(num_dims) / 2
     mean = np.append(np.full(num_dims, length), LOG_NOISE_MEAN)
     return mean, np.append(np.full(num_dims, math.sqrt(3)), LOG_NOISE_DEVIATION)

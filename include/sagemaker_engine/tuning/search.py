@@ -107,7 +107,7 @@ def _draw(
 
 
 def num_start_of(max_jobs: int) -> int:
-    """Return the number of start points of a search with `max_jobs` trials: a third of them, from 3 to 10."""
+    """Return the number of start points of a search: a third of `max_jobs`, but at least 3 and at most 10."""
     return min(MAX_START, max(MIN_START, max_jobs // 3))
 
 
