@@ -76,7 +76,7 @@ class TrainingPlans:
         """Return the offers for a request, or the extensions on offer for a plan.
 
         Raises:
-            ValidationError: The request has neither a plan nor exactly one type, or its times contradict each other.
+            ValidationError: A request without a plan does not name exactly one type, or its times are contradictory.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request

@@ -86,7 +86,7 @@ class EgressProxy:
                 pump_both_ways(inside, outside)
 
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
-        """Return the requested connection, after sending the request's head to it if it is not a tunnel.
+        """Open and return the requested connection. Unless it is a tunnel, the request's head is sent to it.
 
         Raises:
             ForbiddenTargetError: The host is this machine.

@@ -69,7 +69,8 @@ def draw_random(space: Space, *, seed: int) -> Point:
 def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point:
     """Return a start point of a search, from a Latin hypercube.
 
-    Each range is divided into `num_start` equal parts. Of `num_start` consecutive points, each is in a different part.
+    Each range is divided into `num_start` equal parts. No two of `num_start` consecutive points are in the same part of
+    a range.
     """
     jitter = Random(mix(seed, number))  # noqa: S311
     point = {}
