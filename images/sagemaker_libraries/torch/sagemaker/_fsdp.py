@@ -23,7 +23,7 @@ HYBRID = tuple(INSIDE)
 
 
 def adapt_fsdp() -> None:
-    """Make FSDP use SMP's device mesh unless the script sets one; enable offloading without a GPU."""
+    """Make FSDP use SMP's device mesh unless the script sets one; make activation offloading work without a GPU."""
     own, default_mesh = FullyShardedDataParallel.__init__, fsdp2._init_default_mesh
 
     @functools.wraps(own)
