@@ -4,7 +4,7 @@ AWS's toolkit uses the command line of Open MPI 4. Open MPI 5 accepts long optio
 is `prted`, while the toolkit waits for a process called `orted`. If the image has Open MPI 4, nothing is translated.
 
 The toolkit also preloads a library that makes a container's host name `algo-1`. An instance of the engine already has
-that name, and a rank with a preloaded library could not start warm.
+that name, and a rank with a preloaded library could not start as a fork of the warm parent (`sagemaker_engine.warm`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """Return the command line for Open MPI 5. The program and its arguments are not changed.
 
     Exports of variables that are not set are removed; Open MPI would print a warning and ignore them. The preloaded
-    library for host names is removed. Without options for placement, ranks are mapped by slot, may exceed the cores
-    and are not bound: by default, Open MPI 5 binds them to cores, and places all on the first host if they may exceed
-    the cores.
+    library for host names is removed. Without an option for the mapping, ranks are mapped by slot and may outnumber the
+    cores. Without an option for the binding, they are not bound. Open MPI 5's own defaults differ: it binds ranks to
+    cores, and places all ranks on the first host if they may outnumber the cores.
 
     Example: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl
     ^openib train -x 1`.

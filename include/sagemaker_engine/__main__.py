@@ -113,7 +113,9 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds missing images. argparse does not check a default from the environment.
+    """Return whether the engine builds missing images.
+
+    The value is checked here because argparse does not check a default, which may come from the environment.
 
     Raises:
         ValueError: The value is not one of `BuildImages`.

@@ -219,7 +219,7 @@ def answered() -> dict[str, OperationFamily]:
 
 @cache
 def refusals(service: str = SAGEMAKER) -> Mapping[str, str]:
-    """Return the reason for the rejection of each rejected operation of a service."""
+    """Return the operations of a service that are rejected, each with the reason."""
     known = answered() if service == SAGEMAKER else {}
     return {
         operation: _group_of(operation)[1]

@@ -146,7 +146,10 @@ class FaultInjector:
                 self._struck(strike, at=time.time(), pid=pid)
 
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
-        """Return the id of the process to kill; for a worker, of the strike's task or of any busy worker."""
+        """Return the id of the process to kill, or None if it is not running.
+
+        If the strike hits a worker, it is the worker that runs the strike's task, or otherwise any busy worker.
+        """
         if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])
         wanted = [pid for i, pid in busy.items() if self._instances.get(i) == strike.moment.task]
@@ -178,7 +181,7 @@ class FaultInjector:
         self._say(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
 
     def _find_successors(self) -> None:
-        """Store the time at which killed services have a successor; a worker has none, since its task is retried."""
+        """Store the times at which successors of killed services are found. A worker has none: its task is retried."""
         for blow in self._blows:
             if (
                 blow.pid is None

@@ -76,7 +76,7 @@ class TrainingPlans:
         """Return the offers for a request, or the extensions on offer for a plan.
 
         Raises:
-            ValidationError: The request has neither a plan nor exactly one type, or its times contradict each other.
+            ValidationError: A request without a plan does not name exactly one type, or its times are contradictory.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request
@@ -151,7 +151,7 @@ class TrainingPlans:
         """Buy an extension, which moves the end of the plan's last window.
 
         Raises:
-            ResourceNotFoundError: The offer does not exist, can no longer be bought, or the plan has changed since.
+            ResourceNotFoundError: The offer does not exist, can no longer be bought, or predates a change of the plan.
         """
         offer_id = call.request["TrainingPlanExtensionOfferingId"]
         now = self._clock.now()

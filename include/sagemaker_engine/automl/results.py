@@ -90,7 +90,7 @@ def best_of(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> AutoMLStep | None:
 
 
 def tried(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[Tried]:
-    """Return candidates that have ended as observations for the search algorithm."""
+    """Convert ended candidates to observations for the search algorithm."""
     return [
         Tried(algorithm=step.recipe["algorithm"], seen=_observation(step, plan)) for step in steps
     ]

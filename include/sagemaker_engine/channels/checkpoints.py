@@ -52,7 +52,7 @@ MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected; `code` is that of the first transient error, or of the first error."""
+    """Changes of a folder that S3 rejected; `code` is that of a transient error if there is one."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))

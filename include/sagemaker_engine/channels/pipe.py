@@ -160,7 +160,10 @@ class PipeFeeder(threading.Thread):
         return name
 
     def _open_for_reader(self, name: str) -> int | None:
-        """Open the FIFO once a process reads it, but no other file of that name; None if the thread was stopped."""
+        """Open the FIFO once a process reads it; return its descriptor, or None if the thread was stopped.
+
+        If another kind of file has that name, wait until a FIFO replaces it.
+        """
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:

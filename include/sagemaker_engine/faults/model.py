@@ -121,7 +121,7 @@ class Fault:
 
     - `job`: glob over job names.
     - `attempt`: number of the attempt, from 1; each start of the job's instances is an attempt. None for all attempts.
-    - `at`: None for the earliest moment: the start of Training, or the next request for service faults.
+    - `at`: None for the earliest moment: the start of Training or, for service faults, the next request.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
     - `count`: number of times that the fault occurs in total; None for no limit. A compute fault occurs at most once

@@ -43,7 +43,7 @@ class Entry:
         return self.fault.count is not None and len(self.fired_at) >= self.fault.count
 
     def is_open(self, at: float) -> bool:
-        """Return whether a request at this time (epoch seconds) is in the fault's window."""
+        """Return whether the fault can hit a request at this time (epoch seconds): it has begun and is not over."""
         fault = self.fault
         begins_at = self.put_at + (0.0 if fault.at is None else fault.at.seconds or 0.0)
         lasts_s = fault.duration_s if fault.what in WINDOWED_KINDS else None
@@ -154,7 +154,7 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds whose window includes now, even if they have occurred `count` times."""
+        """Return the faults of these kinds that have begun and are not over, even after `count` occurrences."""
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 

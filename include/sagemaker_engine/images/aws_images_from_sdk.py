@@ -129,7 +129,7 @@ def _python(base: str | None) -> str | None:
 
 
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
-    """Return the possible ends of a tag: CUDA version and system, after the Neuron SDK's version if it has one."""
+    """Return the possible ends of a tag: CUDA version and system, after a Neuron SDK version if the image has any."""
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given
     is_arm = entry["repository"].endswith(("-graviton", "-arm64"))

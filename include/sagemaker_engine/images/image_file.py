@@ -69,9 +69,9 @@ class ImageFile:
     - `launchers`: launcher flags of AWS's toolkit that it supports.
     - `programs`: programs that this machine must have to build it.
     - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
-    - `build_files`: SHA-256 of each file in that folder that `build_environment` names.
+    - `build_files`: SHA-256 of each file in the image's folder that `build_environment` names.
     - `build_requirements`: packages that are installed first, for use by the build.
-    - `source`: folder of the image that is on the import path inside.
+    - `source`: folder of the image that is on the import path of its instances.
     - `imports`: modules that must be importable, or the build fails.
     """
 
@@ -101,7 +101,7 @@ class ImageFile:
         return not self.tags or f"{tag}-".startswith(tuple(f"{each}-" for each in self.tags))
 
     def key(self, *, python: str, environment: str) -> str:
-        """Return a hash of everything that affects the build, which distinguishes builds with the same name.
+        """Return a hash of everything that affects the build. It distinguishes builds with the same name.
 
         `python` is the interpreter's version and path. `environment` identifies the environment below a layered image.
         """
@@ -263,7 +263,7 @@ def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
 
 
 def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
-    """Return whether a pattern maps some image of the repository, which is an image URI without tag."""
+    """Return whether a pattern maps some image of `repository`, an image URI without a tag."""
     return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
 
 

@@ -41,7 +41,7 @@ class MpiRuntime:
 
     - `folders`: (host path, path inside) of mounts.
     - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
-    - `programs`: folders inside that are first on the PATH.
+    - `programs`: folders that are first on the PATH, as paths inside.
     """
 
     folders: list[tuple[Path, str]] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Replacements of SageMaker's two closed-source PyTorch libraries: packages `torch.sagemaker` and `smdistributed`.
 
-An instance sees packages of `images/sagemaker_libraries` only if AWS's image contains the library: the image of the
-model parallel library (SMP), and the images of a job that requests the data parallel library (SMDDP). The packages use
+The packages are in `images/sagemaker_libraries`. Instances with the image of the model parallel library (SMP) see both.
+Instances with other PyTorch images see only the data parallel library (SMDDP), if the job requests it. The packages use
 torch's own FSDP, tensor parallelism and gloo or NCCL. The engine does not import them, and writes nothing into an
 environment: the instance sees them as a layer of a copy-on-write mount.
 """

@@ -28,14 +28,17 @@ REPOSITORY = "/sagemaker-xgboost:"
 
 
 def implied_metrics(image_uri: str) -> frozenset[str]:
-    """Return the metrics that a tuning job may use as objective without a definition; empty for other images."""
+    """Return the metrics that can be a tuning objective without a definition; empty unless the image is XGBoost's."""
     if REPOSITORY not in f"/{image_uri}:":
         return frozenset()
     return frozenset(each["Name"] for each in definitions())
 
 
 def definitions() -> list[dict[str, str]]:
-    """Return MetricDefinitions as DescribeTrainingJob returns them: `validation:rmse` for `#011validation-rmse:`."""
+    """Return MetricDefinitions as DescribeTrainingJob returns them.
+
+    Example: the metric `validation:rmse` is read from log lines with `#011validation-rmse:`; #011 is an escaped tab.
+    """
     return [
         {
             "Name": f"{data}:{name}",

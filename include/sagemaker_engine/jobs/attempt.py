@@ -317,7 +317,10 @@ class JobAttempt:
         return streamed, copied
 
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the mount of emulated accelerators if the job requests it. Otherwise log the absence of the type's."""
+        """Return the mount of emulated accelerators, or an empty list.
+
+        If the instance type has accelerators that are neither real nor emulated, a log line reports that.
+        """
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))

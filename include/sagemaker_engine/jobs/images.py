@@ -138,7 +138,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
     """Return the engine image for an image URI of a repository, or None if Trainyard's own environment may emulate it.
 
     Raises:
-        UnknownImageError: There are engine images for other tags of the repository only.
+        UnknownImageError: The repository has engine images, but all of them are for other tags.
     """
     if mapped is not None:
         named = next((each for each in images if each.name == mapped), None)
@@ -151,8 +151,8 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
     if candidates and found is None:
         known = ", ".join(each for image in candidates for each in image.tags)
         raise UnknownImageError(
-            f"no engine image has the versions of {family}:{tag or 'latest'}, which cannot be installed on this "
-            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Use one "
+            f"no engine image emulates {family}:{tag or 'latest'}, and its packages cannot be installed on this "
+            f"Python {sys.version_info.major}.{sys.version_info.minor}. Tags with an engine image: {known}. Use one "
             f"of these, or map the image in {OWN_IMAGES} to an engine image with the packages that you need "
             "(docs/engine_images.md)"
         )

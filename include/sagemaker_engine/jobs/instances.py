@@ -73,7 +73,7 @@ class InstanceRequest:
     - `read_only`: (host path, path inside) of read-only mounts.
     - `volumes`: paths inside that are separate disks.
     - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
-    - `programs`: folders inside that are first on the PATH.
+    - `programs`: folders that are first on the PATH, as paths inside.
     - `descriptor`: file descriptor of the log.
     """
 

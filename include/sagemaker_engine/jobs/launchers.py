@@ -77,7 +77,7 @@ def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRun
     """Return the reason why the requested model parallel library is missing; None if it is available or not requested.
 
     The engine does not have version 1 of the library. Version 2 is in the image `smdistributed-modelparallel`. The
-    result does not depend on whether that image is built, so Create requests can call this function.
+    result does not depend on whether that image is built, so the checks of Create can call this function.
     """
     if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")

@@ -2,7 +2,7 @@
 
 The service documents that jobs are Pending until a window begins, and between two windows; that the instances are
 terminated from 30 minutes before the end of a window; that MaxPendingTimeInSeconds counts in Active plans only; and
-that a job that was Pending for two days fails. ADR 0084 describes the behaviour that it does not document.
+that a job that was Pending for two days fails. ADR 0084 describes the undocumented behaviour.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class PlanCapacity:
             raise JobError(WINDOW_ENDED.format(arn=self.arn))
 
     def environment(self) -> dict[str, str]:
-        """Return the variable with the end of the window, by the clients' clock; empty without instances."""
+        """Return the environment variable with the window's end on the clients' clock; empty without instances."""
         if self._window is None:
             return {}
         ends_at = self._current().ends_at - self.clock.ahead_s()

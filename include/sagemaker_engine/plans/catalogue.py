@@ -154,7 +154,7 @@ def search(
 
 
 def extension_days(request: Mapping[str, Any]) -> Sequence[int]:
-    """Return the lengths in days of the extensions on offer; with DurationHours, only the extension of that length."""
+    """Return the lengths in days of the extensions on offer; with DurationHours, only that length."""
     hours = request.get("DurationHours")
     return [each for each in _EXTENSION_DAYS if hours is None or each * DAY_H == hours]
 

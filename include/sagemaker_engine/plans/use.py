@@ -1,4 +1,4 @@
-"""Use of training plans by training jobs: the plans that a request names, and its checks against them."""
+"""Use of training plans by training jobs: the plans that a request names, and checks of the request against them."""
 
 from __future__ import annotations
 

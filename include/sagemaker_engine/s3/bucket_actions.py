@@ -74,7 +74,9 @@ def list_buckets(store: ObjectStore, _request: S3Request) -> Response:
 
 
 def create_bucket(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CreateBucket. An existing bucket is an error unless both regions are us-east-1, as in S3.
+    """Answer CreateBucket.
+
+    As in S3, an existing bucket is an error unless its region and the requested one are both us-east-1.
 
     Raises:
         S3Error: BucketAlreadyOwnedByYou, InvalidBucketName or a location error.

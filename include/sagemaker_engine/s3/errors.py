@@ -148,7 +148,7 @@ class S3Error(Exception):
 
     @classmethod
     def of_status(cls, status: int, code: str) -> S3Error:
-        """Return an error with any status and code; its wording is that of `code`, or InternalError's."""
+        """Return an error with any status and code; if the code is unknown, the wording is InternalError's."""
         error = cls(code if code in _ERRORS else "InternalError")
         error.code, error.status = code, status
         return error

@@ -150,7 +150,7 @@ def checksum_headers(info: ObjectInfo) -> dict[str, str]:
 
 
 def _stretch(request: S3Request, info: ObjectInfo) -> tuple[int, int, int]:
-    """Return (status, offset, length) of the requested part, range or whole object; bytes."""
+    """Return (status, offset in bytes, length in bytes) of the requested part, range or whole object."""
     number = request.number("partNumber", 0, least=1, most=10_000)
     if number:
         return _part_stretch(info, number)

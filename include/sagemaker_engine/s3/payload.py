@@ -104,7 +104,9 @@ class Payload:
         return staged
 
     def verify(self, staged: StagedBlob) -> dict[str, str]:
-        """Return the stated checksums, after comparing those that can be computed with the received bytes.
+        """Compare the received bytes with the stated checksums, and return the stated checksums.
+
+        A checksum whose algorithm this module cannot compute is returned without a comparison.
 
         Raises:
             S3Error: BadDigest, InvalidDigest, InvalidRequest, XAmzContentSHA256Mismatch.

@@ -123,7 +123,7 @@ class SandboxCluster:
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
-        """Return this machine's path of a path in an instance that has not been started yet.
+        """Return the path on this machine of `path`, a path in an instance that has not been started yet.
 
         The instance needs a mount namespace. The path becomes invalid when the namespace ends: open it to use it for
         longer.

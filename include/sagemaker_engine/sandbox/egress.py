@@ -86,7 +86,7 @@ class EgressProxy:
                 pump_both_ways(inside, outside)
 
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
-        """Return the requested connection, after sending the request's head to it if it is not a tunnel.
+        """Open and return the requested connection. Unless it is a tunnel, the request's head is sent to it.
 
         Raises:
             ForbiddenTargetError: The host is this machine.
@@ -126,7 +126,7 @@ class EgressProxy:
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine's."""
+        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine."""
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))

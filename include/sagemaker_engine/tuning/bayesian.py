@@ -146,7 +146,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the positions with integers and categories moved to the middle of their parts, as a trial gets them."""
+    """Return the positions of the values that trials get: integers and categories have the middle of their part."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

@@ -30,7 +30,7 @@ MAX_FIT_STEPS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Covariance of two points' losses, by their distance in each dimension divided by its length.
+    """Covariance of two points' losses, by their distance in each dimension, divided by the dimension's length.
 
     In a categorical dimension (`is_categorical`) the distance of different values is 1. `noise` is the variance of
     losses at the same point.
@@ -95,7 +95,7 @@ class GaussianProcess:
 
         The improvement itself underflows to 0 at most points of a nearly converged search (Ament et al., "Unexpected
         Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023). With mean 0, deviation 1 and a
-        least loss of 0 it is log 0.3989.
+        least loss of 0 the result is log 0.3989.
         """
         mean, deviation = self.predict(points)
         z = (self.losses.min() - mean) / deviation
@@ -157,7 +157,10 @@ def negative_log_posterior(
 
 
 def _prior(num_dims: int) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of the logarithms; lengths grow with the number of dimensions."""
+    """Return the prior's mean and standard deviation of each logarithm: those of the lengths, then that of the noise.
+
+    The lengths grow with the number of dimensions.
+    """
     length = math.sqrt(2) + math.log(num_dims) / 2
     mean = np.append(np.full(num_dims, length), LOG_NOISE_MEAN)
     return mean, np.append(np.full(num_dims, math.sqrt(3)), LOG_NOISE_DEVIATION)

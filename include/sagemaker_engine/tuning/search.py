@@ -69,7 +69,8 @@ def draw_random(space: Space, *, seed: int) -> Point:
 def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point:
     """Return a start point of a search, from a Latin hypercube.
 
-    Each range is divided into `num_start` equal parts. Of `num_start` consecutive points, each is in a different part.
+    Each range is divided into `num_start` equal parts. No two of `num_start` consecutive points are in the same part of
+    a range.
     """
     jitter = Random(mix(seed, number))  # noqa: S311
     point = {}
@@ -107,7 +108,7 @@ def _draw(
 
 
 def num_start_of(max_jobs: int) -> int:
-    """Return the number of start points of a search with `max_jobs` trials: a third of them, from 3 to 10."""
+    """Return the number of start points of a search: a third of `max_jobs`, but at least 3 and at most 10."""
     return min(MAX_START, max(MIN_START, max_jobs // 3))
 
 

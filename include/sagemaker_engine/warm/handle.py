@@ -107,7 +107,7 @@ class WarmParent:
 
 
 def _find(folder: Path) -> ParentProcess | None:
-    """Return the running parent of an earlier engine, or None. One with another `_source` is killed."""
+    """Return the running parent of an earlier engine, or None. A parent with another `source` is killed."""
     try:
         found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

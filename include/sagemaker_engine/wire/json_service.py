@@ -99,7 +99,10 @@ class JsonService:
         return answer_json("200 OK", _shaped(self.model, operation, answer), start_response)
 
     def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
-        """Return the request for the application behind, which routes by the signature's scope only."""
+        """Return the request for the application `behind`.
+
+        That application routes by the scope of the signature, so an unsigned request gets a signature with this scope.
+        """
         passed_on = {
             **environ,
             "wsgi.input": io.BytesIO(body),

@@ -141,7 +141,7 @@ def test_a_script_is_found_the_version_of_its_images_tag(
 
     assert image_bench.log("1.2-1-cpu-py3")[-1] == "1"
     assert image_bench.log("1.4-2-cpu-py3")[-1] == "2"
-    assert "tags with an engine image: 1.2-1, 1.4-2" in refused.state["FailureReason"]
+    assert "Tags with an engine image: 1.2-1, 1.4-2" in refused.state["FailureReason"]
 
 
 @pytest.mark.slow

@@ -87,7 +87,9 @@ def _specification() -> dict[str, Any]:
 def _split(
     train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str], wishes: columns.Wishes
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Return (training rows, validation rows). If the latter are None, `schema` gets a number of folds.
+    """Return (training rows, validation rows or None).
+
+    None means cross-validation: the function then adds the number of folds to `schema`.
 
     Raises:
         TableError: The validation channel lacks columns.

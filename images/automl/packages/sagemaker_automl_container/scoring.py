@@ -59,7 +59,7 @@ def _functions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
-    """Return a metric of the most probable classes."""
+    """Return a function that computes a metric of the most probable classes."""
 
     def value(truth: Array, scores: Array, weights: Array | None) -> Any:
         return function(truth, scores.argmax(axis=1), sample_weight=weights, **options)
@@ -68,7 +68,7 @@ def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def _of_values(function: Callable[..., Any]) -> Any:
-    """Return a metric of predicted values."""
+    """Return a function that computes a metric of predicted values."""
 
     def value(truth: Array, values: Array, weights: Array | None) -> Any:
         return function(truth, values, sample_weight=weights)
@@ -85,7 +85,10 @@ def _auc(truth: Array, scores: Array, weights: Array | None) -> Any:
 
 
 def _log_loss(truth: Array, scores: Array, weights: Array | None) -> Any:
-    """Return the mean log loss. Probabilities are clipped at 1e-9, for classes that a pipeline was not fitted with."""
+    """Return the mean log loss.
+
+    Probabilities are clipped at 1e-9, because a class that a pipeline was not fitted with has probability 0.
+    """
     clipped = np.clip(scores, 1e-9, 1.0)
     chances = clipped / clipped.sum(axis=1, keepdims=True)
     labels = np.arange(scores.shape[1])

@@ -107,7 +107,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
     """Return the target as numbers, shape (rows,): values, or indices into the schema's classes.
 
     Raises:
-        TableError: A value is not a number, or a class that the training rows do not have.
+        TableError: A value of a regression is not a number, or a class does not occur in the training rows.
     """
     target = rows[schema["target"]]
     if schema["classes"] is None:

@@ -38,7 +38,7 @@ class Recipe:
     seed: int
 
     def fit(self, tables: Tables, rows: Array | None = None) -> Pipeline:
-        """Return a pipeline fitted on the training rows with the numbers `rows`, or on all."""
+        """Return a pipeline fitted on the training rows at the positions `rows`, or on all rows if it is None."""
         frame, truth, weights = tables.features, tables.truth, tables.weights
         if rows is not None:
             frame, truth = frame.iloc[rows], truth[rows]

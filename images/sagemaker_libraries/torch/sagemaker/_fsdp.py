@@ -23,7 +23,7 @@ HYBRID = tuple(INSIDE)
 
 
 def adapt_fsdp() -> None:
-    """Make FSDP use SMP's device mesh unless the script sets one; enable offloading without a GPU."""
+    """Make FSDP use SMP's device mesh unless the script sets one; make activation offloading work without a GPU."""
     own, default_mesh = FullyShardedDataParallel.__init__, fsdp2._init_default_mesh
 
     @functools.wraps(own)
@@ -86,8 +86,8 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
 def _by_host(strategy: ShardingStrategy) -> dict[str, Any]:
     """Return FSDP's settings to shard over the ranks of each host, with one copy of the model per host.
 
-    FSDP's own default uses the number of devices, which is 1 for torch.cpu. With one rank per host torch 2.13 uses
-    NO_SHARD without the other hosts: their gradients would differ.
+    FSDP's own default takes the number of devices as the number of ranks per host; for torch.cpu it is 1. With one rank
+    per host, torch 2.13 would apply NO_SHARD to each host alone, so the gradients of the hosts would differ.
     """
     on_host = int(os.environ.get("LOCAL_WORLD_SIZE", state.world_size))
     if on_host == 1:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientPart:
-    """A part of one parameter's gradient. `num_parts` different parts are the whole; other ranks have copies."""
+    """One part of a parameter's gradient. `num_parts` parts make up the whole; other ranks may hold copies."""
 
     values: Tensor
     num_parts: int
@@ -70,7 +70,10 @@ def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterat
 
 
 def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[GradientPart]:
-    """Yield the part of one original parameter, or of all parameters in this rank's shard of the flat one."""
+    """Yield the gradient part of each original parameter in this rank's shard of the flat parameter.
+
+    With `place`, `gradient` is the part of the original parameter with this index, and is the only result.
+    """
     num_shards = handle.process_group.size() if handle.uses_sharded_strategy else 1
     splits = [
         1 if spec is None else _num_parts(spec.mesh, spec.placements)
@@ -87,7 +90,7 @@ def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator
 
 
 def _num_parts(mesh: Any, placements: Any) -> int:
-    """Return the product of the sizes of the mesh axes without copies.
+    """Return the number of different parts: the product of the sizes of the mesh axes that are not replicated.
 
     `Placement.is_shard` is not used: it is False for FSDP2's strided shards.
     """

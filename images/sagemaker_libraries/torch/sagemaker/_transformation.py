@@ -28,11 +28,11 @@ def transform(
 ) -> nn.Module:
     """Return the model with its layers split over the tensor-parallel ranks, ready to be wrapped by FSDP.
 
-    The weights are the model's own. With `load_state_dict_from_rank0` every rank receives rank 0's weights.
+    Each rank keeps the weights of its own model. With `load_state_dict_from_rank0` all ranks get rank 0's weights.
 
     Raises:
         RuntimeError: `torch.sagemaker.init` was not called.
-        ValueError: The model has no layers with known names, or `config` is set, which configures experts.
+        ValueError: The model has no layers with known names, or `config` is set: it configures experts.
     """
     if not state.is_initialized:
         raise RuntimeError("call torch.sagemaker.init() before torch.sagemaker.transform()")

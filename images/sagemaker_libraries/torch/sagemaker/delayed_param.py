@@ -48,7 +48,7 @@ class DelayedParamIniter:
         return tie
 
     def count_num_params(self, module: nn.Module, *_: nn.Parameter) -> None:
-        """Add the number of a module's own parameters to the initialized ones."""
+        """Count the module's own parameters as initialized."""
         self._num_inited += sum(each.numel() for each in module.parameters(recurse=False))
         if self._is_verbose:
             get_logger().info(

@@ -15,7 +15,7 @@ TINY = 1e-6
 
 @torch.no_grad()
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scale the gradients of one model, distributed over all ranks, down to `max_norm`; every rank must call it.
+    """Clip the gradients of one model, which all ranks train, to the norm `max_norm`; every rank must call it.
 
     Returns:
         The norm before scaling, a scalar on every rank. It is the norm of all gradients as one vector.

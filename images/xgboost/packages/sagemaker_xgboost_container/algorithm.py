@@ -238,7 +238,7 @@ def _after_each_round(training: BoostedTraining, statistics: StatisticsFile) -> 
 
 
 def _inside(path: str) -> Path:
-    """Return the real path of a container path; on machines without mounts /opt/ml is another folder."""
+    """Return the path of a file under /opt/ml; without mounts that folder is at $SAGEMAKER_BASE_DIR."""
     base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
     return Path(path.replace("/opt/ml", base, 1))
 

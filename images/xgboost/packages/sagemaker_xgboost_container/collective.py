@@ -55,7 +55,10 @@ def cluster(hosts: Sequence[str], current_host: str, *, port: int = PORT) -> Ite
 
 
 def hosts_with_data(hosts: Sequence[str], current_host: str, *, has_data: bool) -> list[str]:
-    """Return the hosts that have data, on every host; the others do not take part in the training."""
+    """Return the hosts that have data; only these take part in the training.
+
+    All hosts must call this function. It returns the same list on each.
+    """
     if len(hosts) == 1:
         return [current_host] if has_data else []
     with cluster(hosts, current_host):

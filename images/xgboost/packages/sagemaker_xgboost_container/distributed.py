@@ -24,8 +24,8 @@ def rabit_run(
 ) -> None:
     """Call `exec_fun(**args)` on the hosts that have data, within one communicator.
 
-    With `update_rabit_args` the call also gets `is_master`, which is true on the host that saves the model. A host that
-    is not included returns at once.
+    With `update_rabit_args` the call also gets `is_master`, which is true on the host that saves the model. All hosts
+    must call this function; with `include_in_training=False` it does not call `exec_fun`.
 
     Raises TimeoutError if the other hosts do not join in time.
     """

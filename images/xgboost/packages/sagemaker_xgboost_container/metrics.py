@@ -19,7 +19,7 @@ CUSTOM = frozenset({"mse", *(MAXIMIZED - {"auc", "aucpr", "map", "ndcg"})})
 
 
 def split_metrics(wanted: Sequence[str]) -> tuple[list[str], Callable[..., Any] | None]:
-    """Return the metrics that XGBoost has, and a function for all others, or None if there are no others."""
+    """Return the metrics that XGBoost has, and a function that computes all others (None if there are no others)."""
     custom = [each for each in wanted if each in CUSTOM]
     own = [each for each in wanted if each not in CUSTOM]
     return own, partial(evaluate, custom) if custom else None

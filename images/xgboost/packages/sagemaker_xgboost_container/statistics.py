@@ -1,6 +1,6 @@
 """Training statistics for the rules: a `trainyard-statistics` file of rounds, validations and trees.
 
-The format is defined in `trainyard.rules.statistics_file`. The rules FeatureImportanceOverweight and TreeDepth read it.
+`trainyard.rules.statistics_file` defines the format. The rules FeatureImportanceOverweight and TreeDepth read the file.
 """
 
 from __future__ import annotations

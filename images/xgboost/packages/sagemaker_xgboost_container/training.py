@@ -1,4 +1,4 @@
-"""Entry point of AWS's toolkit in the XGBoost image: runs the user's script, or the algorithm without one."""
+"""Entry point of AWS's toolkit in the XGBoost image: runs the user's script, or the algorithm if there is no script."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a DescribeAutoMLJobV2 response as one of DescribeAutoMLJob; None if CreateAutoMLJobV2 created the job."""
+    """Convert a response of DescribeAutoMLJobV2 to one of DescribeAutoMLJob.
+
+    Return None if CreateAutoMLJobV2 created the job.
+    """
     if FIRST not in described:
         return None
     resolved = described.get("ResolvedAttributes")

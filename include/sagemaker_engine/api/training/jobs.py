@@ -259,7 +259,7 @@ def check_training_preconditions(
     """Check that a training job's role, image, input data, training plan and buckets exist.
 
     Raises:
-        ValidationError: The plan does not fit the job, or one of the others does not exist.
+        ValidationError: The training plan does not fit the job, or one of the other resources does not exist.
         ResourceNotFoundError: The plan does not exist.
     """
     check_role(context, request["RoleArn"])

@@ -159,6 +159,6 @@ def _check_total(tables: TuningTables, request: Request, parents: list[TuningRow
     total = launched + limits.get("MaxNumberOfTrainingJobs", 0)
     if total > MAX_TRAINING_JOBS:
         raise ValidationError(
-            f"The training jobs of all parent tuning jobs and of the new one [{total}] must be less "
+            f"The number of training jobs of all parent tuning jobs and the new one [{total}] must be less "
             f"than or equal to {MAX_TRAINING_JOBS}."
         )
