@@ -17,6 +17,7 @@ from trainyard.specs.run_conf_ladder import contradictions, group_contradictions
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 
 if TYPE_CHECKING:
+    from trainyard.specs.script_conf import RegisterCondition
     from trainyard.specs.training_job import InstanceGroup
 
 
@@ -46,6 +47,7 @@ class BaseRunConf:
             training, with the same consequences as the cost cap; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
+        approval: whether a person approves the registration; without an answer the model is not registered.
         approval_timeout_s: longest wait for the approval of the run, or of its model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
         smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself starts,
@@ -98,6 +100,7 @@ class BaseRunConf:
     stop_reserve_s: int = STOP_RESERVE_S
     stop_if_idle_minutes: float | None = None
     approval_above_usd: float | None = None
+    approval: bool = False
     approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
@@ -138,6 +141,11 @@ class BaseRunConf:
         object.__setattr__(self, "instance_type", rung.instance_type)
         object.__setattr__(self, "instance_count", rung.instance_count or self.instance_count)
         object.__setattr__(self, "use_spot_instances", rung.use_spot_instances)
+
+    @property
+    def condition(self) -> RegisterCondition | None:
+        """Condition for the registration of the model; None without one."""
+        return None
 
     @property
     def ranks_group(self) -> InstanceGroup | None:

@@ -59,7 +59,6 @@ class ScriptConf(BaseRunConf):
         evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
         register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
             the training if there is no evaluation. None = no condition.
-        approval: whether a person approves the registration; without an answer the model is not registered.
     """
 
     entry_point: str
@@ -79,7 +78,6 @@ class ScriptConf(BaseRunConf):
     evaluation_entry_point: str | None = None
     evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
     register_when: str | None = None
-    approval: bool = False
 
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
