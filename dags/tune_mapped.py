@@ -11,7 +11,6 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
 from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.trial_job import TrialJobOperator
@@ -20,6 +19,7 @@ from trainyard_airflow.tasks.end_to_end import task_specs
 from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.end_to_end.tuning_rounds import (
     TRIAL_TASKS,
@@ -85,7 +85,7 @@ with DAG(
         ledger_uri=_LEDGER_URI,
         retries=JOB_RETRIES,
     )
-    register = RegisterModelOperator(
+    register = RegisterIfGoodOperator(
         task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
     )
     report = ReportOperator(task_id=TaskId.REPORT, trial_tasks=TRIAL_TASKS).as_teardown()

@@ -28,7 +28,7 @@ def test_jobs_that_never_ran_cost_nothing() -> None:
 
 def test_refusal_names_both_sums() -> None:
     with pytest.raises(BudgetExceededError) as caught:
-        check_budget([job(3600)], rung=RUNG, max_run_s=3600, budget_usd=0.4)
+        check_budget([job(3600)], ceiling_usd=0.23, on=str(RUNG), budget_usd=0.4)
 
     assert (
         "$0.23 paid for earlier attempts; another one on 2 x ml.m5.large spot costs up to $0.23"
@@ -43,7 +43,8 @@ def test_no_attempt_that_passes_can_exceed_the_budget(
 ) -> None:
     could_cost = 2 * 0.115 * (paid_s + max_run_s) / 3600
     try:
-        check_budget([job(paid_s)], rung=RUNG, max_run_s=max_run_s, budget_usd=budget)
+        ceiling_usd = attempt_ceiling(RUNG, max_run_s=max_run_s)
+        check_budget([job(paid_s)], ceiling_usd=ceiling_usd, on=str(RUNG), budget_usd=budget)
     except BudgetExceededError:
         assert could_cost > budget * 0.9999
     else:
@@ -53,5 +54,5 @@ def test_no_attempt_that_passes_can_exceed_the_budget(
 def test_unknown_type_cannot_be_bounded() -> None:
     unknown = CapacityRung(instance_type="ml.z9.huge")
 
-    check_budget([], rung=unknown, max_run_s=3600, budget_usd=0.01)
     assert attempt_ceiling(unknown, max_run_s=3600) is None
+    check_budget([], ceiling_usd=None, on=str(unknown), budget_usd=0.01)

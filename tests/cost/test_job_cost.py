@@ -177,3 +177,28 @@ def test_a_job_in_a_training_plan_costs_nothing_and_says_why() -> None:
 
     assert (ceiling.ceiling_usd, ceiling.note) == (0.0, note)
     assert (job_cost(snapshot).cost_usd, job_cost(snapshot).note) == (0.0, note)
+
+
+GROUPS = [
+    {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+    {"instance_group_name": "train", "instance_type": "ml.g5.xlarge", "instance_count": 2},
+]
+
+
+def test_a_job_on_groups_costs_the_sum_of_its_groups() -> None:
+    cost = job_cost(
+        job(instance_type="ml.c5.xlarge, ml.g5.xlarge", instance_count=3, instance_groups=GROUPS)
+    )
+
+    assert cost.cost_usd == pytest.approx((0.204 + 2 * 1.408) / 2)
+    assert cost.instance_count * (cost.price_usd_per_hour or 0) == pytest.approx(0.204 + 2 * 1.408)
+    assert cost.note.startswith("1 x ml.c5.xlarge at 0.204 USD/h + 2 x ml.g5.xlarge at 1.408 USD/h")
+
+
+def test_a_group_without_a_price_makes_the_cost_unknown() -> None:
+    unpriced = [*GROUPS, {**GROUPS[0], "instance_type": "ml.p2.xlarge"}]
+
+    cost = job_cost(job(instance_type="several", instance_count=4, instance_groups=unpriced))
+
+    assert cost.cost_usd is None
+    assert "price of ml.p2.xlarge" in cost.note

@@ -18,6 +18,7 @@ from tests.dags.engine_faults import put_faults
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
 from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.jobs import own_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,6 +325,60 @@ def test_every_distribution_of_tensorflow_starts_its_ranks(
 
     assert str(dag_run.state) == "success"
     assert words_after(lines_of(engine, dag_run), "host=") == {"algo-1", "algo-2"}
+
+
+@pytest.mark.slow
+def test_one_group_feeds_another_and_both_are_paid_and_reported(
+    database: Any, aws_connection: RunningEngine, tmp_path: Path, s3: Any
+) -> None:
+    """The group `feed` sends the batches to the two hosts of `train`; all of them are interrupted once."""
+    strike = {"what": "interrupt", "job": "*train-own-script-train*", "at": {"step": 3}}
+    put_faults(aws_connection, strike)
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for name, text in {
+        "train.py": own_scripts.GROUPS,
+        "task.py": own_scripts.TASK.replace("signal.pause()", "pass"),
+        "data_parallel.py": own_scripts.DATA_PARALLEL,
+    }.items():
+        (scripts / name).write_text(text)
+    s3.put_object(Bucket=aws_connection.bucket, Key="raw/words/a.txt", Body=b"words")
+    groups = [
+        {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+        {"instance_group_name": "train", "instance_type": "ml.m5.large", "instance_count": 2},
+    ]
+    words = {"s3_data": f"s3://{aws_connection.bucket}/raw/words/", "instance_groups": ["feed"]}
+
+    dag_run = database("train_own_script").test(
+        run_conf={
+            "entry_point": "train.py",
+            "source_dir": str(scripts),
+            "image_uri": IMAGE,
+            "instance_groups": groups,
+            "distribution": {"torch_distributed": {"enabled": True}, "instance_groups": ["train"]},
+            "inputs": {"words": words},
+            "use_spot_instances": True,
+            "max_cost_usd": 1.0,
+            "watch_rules": False,
+        }
+    )
+
+    assert str(dag_run.state) == "success"
+    training = result(dag_run, "train")
+    assert training["interruptions"] == 1
+    assert training["instance_groups"] == groups
+    assert training["usd_per_s"] == pytest.approx((0.204 + 2 * 0.115) / 3600)
+    job = aws_connection.client("sagemaker").describe_training_job(
+        TrainingJobName=training["job_name"]
+    )
+    source = job["InputDataConfig"][0]["DataSource"]["S3DataSource"]
+    assert source["InstanceGroupNames"] == ["feed"]
+    report = json.loads(_object(s3, result(dag_run, "report")["report_json"]))
+    (record,) = [each for each in report["jobs"] if each["task_id"] == "train"]
+    assert record["instance_groups"] == groups
+    assert record["cost"]["cost_usd"] == pytest.approx(
+        training["billable_seconds"] * training["usd_per_s"]
+    )
 
 
 def test_everything_wrong_is_said_at_once_before_anything_is_paid(

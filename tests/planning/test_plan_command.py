@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from trainyard.planning.__main__ import EXAMPLE, NO_PLAN, PLANNED, UNREADABLE, main
+from trainyard.planning.auto_plan import open_fields
+from trainyard.specs.run_conf import RunConf
 
 P4D = "ml.p4d.24xlarge"
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plan_llama3_70b.json"
@@ -89,3 +91,31 @@ def test_the_documented_example_is_planned(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "cheapest within 24.0 h" in said
     assert "1 x ml.g5.48xlarge: does not fit" in said
+
+
+def test_a_runs_conf_is_printed_with_the_choices_of_the_planner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.json"
+    asked = {"strategy": "auto", "instance_type": "auto", "instance_count": 0, "max_steps": 500}
+    path.write_text(json.dumps(asked))
+
+    status = main([str(path)])
+
+    said = capsys.readouterr()
+    planned = json.loads(said.out)
+    assert status == PLANNED
+    assert planned["max_steps"] == 500
+    assert planned["strategy"] == "ddp"
+    assert planned["instance_type"].startswith("ml.g")
+    assert planned["instance_count"] == 1
+    assert open_fields(planned) == ()
+    assert RunConf.from_params(planned).instance_type == planned["instance_type"]
+    assert "left to the planner: strategy, instance_type, instance_count" in said.err
+
+
+def test_a_runs_conf_that_cannot_be_planned_is_said_so(plan: Any) -> None:
+    status, said = plan({"strategy": "auto", "model": "mlp", "target_column": "y"})
+
+    assert status == NO_PLAN
+    assert "supports decoder models only" in said

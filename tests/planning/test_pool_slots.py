@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from trainyard.planning.pool_slots import cell_slots, pool_slots, search_slots
+from trainyard.planning.pool_slots import cell_slots, first_instance_type, pool_slots, search_slots
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,9 @@ from trainyard.planning.pool_slots import cell_slots, pool_slots, search_slots
         ({"capacity_ladder": [{"instance_count": 4}, {"instance_count": 8}]}, 8),
         ({"instance_count": 3, "capacity_ladder": [{"instance_count": 1}, {}]}, 3),
         ({"capacity_ladder": "nonsense"}, 2),
+        ({"instance_groups": [{"instance_count": 3}, {"instance_count": 2}]}, 5),
+        ({"instance_groups": [], "instance_count": 3}, 3),
+        ({"instance_groups": ["nonsense"], "instance_count": 3}, 3),
     ],
 )
 def test_slots_are_the_instances_of_the_largest_rung(conf: dict[str, Any], slots: int) -> None:
@@ -87,3 +90,11 @@ def test_no_more_cells_than_wanted_fit_the_pool(at_once: int, most: int) -> None
 
     assert most // slots <= at_once
     assert most % at_once or most // slots == at_once
+
+
+def test_pool_is_chosen_by_the_first_group() -> None:
+    groups = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.c5.xlarge"}]
+
+    assert first_instance_type({"instance_type": "ml.m5.large", "instance_groups": groups}) == (
+        "ml.g5.xlarge"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +11,9 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from tests.plugins.conftest import TaskSurroundings
 from trainyard.sagemaker_api.model_package import ModelVersion
+from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
-from trainyard_airflow.tasks.own_script.register import (
+from trainyard_airflow.tasks.end_to_end.registration import (
     APPROVE,
     REJECT,
     RegisterIfGoodOperator,
@@ -98,6 +99,24 @@ def test_a_person_is_asked_with_the_figures(
         assert each in asked.body
     assert parked.value.timeout.total_seconds() == 60
     assert parked.value.method_name == "execute_answered"
+
+
+def test_a_person_is_asked_about_a_shipped_model_too(
+    questions: list[Any], surroundings: RegisterSurroundings
+) -> None:
+    state = RunState.from_dict(surroundings.xcom_pull("preflight"))
+    asking = replace(state, conf=RunConf(approval=True, approval_timeout_s=60))
+    surroundings.xcom_push("preflight", asking.to_dict())
+    metrics = {"validation:loss": 1.5}
+    surroundings.xcom_push("train", {"model_artifact": MODEL, "final_metrics": metrics})
+    surroundings.xcom_push("evaluate", {"job_name": "job"})
+
+    with pytest.raises(TaskAwaitingInput):
+        register().execute(surroundings.context)
+
+    (asked,) = questions
+    assert "validation:loss: 1.5" in asked.body
+    assert "register_when: none" in asked.body
 
 
 def test_nobody_is_asked_about_a_model_that_misses_its_condition(

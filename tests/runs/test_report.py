@@ -105,6 +105,18 @@ def test_the_lineage_names_the_digest_of_the_image(facts: dict[str, str], words:
     assert {name: job[name] for name in facts} == facts
 
 
+def test_the_groups_of_a_job_are_named() -> None:
+    groups = [
+        {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+        {"instance_group_name": "train", "instance_type": "ml.g5.xlarge", "instance_count": 2},
+    ]
+    record = sample_record(jobs=[job_record("train", training_snapshot(instance_groups=groups))])
+
+    assert RunRecord.from_json(record.to_json()) == record
+    words = f"1 {TIMES} ml.c5.xlarge (feed) + 2 {TIMES} ml.g5.xlarge (train)"
+    assert page(jobs=record.jobs).text.count(words) == 2  # the headline and the job
+
+
 def test_a_run_of_an_older_release_has_no_row_for_the_digest() -> None:
     assert "image digest" not in page().text
 

@@ -139,6 +139,12 @@ def test_a_heterogeneous_cluster_has_no_top_level_count_and_is_read_all_the_same
 
     assert snapshot.instance_count == 3
     assert snapshot.instance_type == "ml.c5.xlarge, ml.g5.xlarge"
+    assert snapshot.instance_groups == (
+        {"instance_group_name": "a", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+        {"instance_group_name": "b", "instance_type": "ml.g5.xlarge", "instance_count": 2},
+    )
+    assert isinstance(snapshot.to_dict()["instance_groups"], list), "XCom wraps a tuple"
+    assert JobSnapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))) == snapshot
 
 
 def test_the_instance_type_the_service_chose_is_the_one_that_counts() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from trainyard.errors import SpecError
-from trainyard.planning.script_plan import plan_script, script_evaluation, script_quota_needs
+from trainyard.planning.script_plan import (
+    plan_script,
+    script_cap,
+    script_evaluation,
+    script_quota_needs,
+)
 from trainyard.specs.script_conf import ScriptConf, unmeasured_findings
 
 SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
@@ -139,3 +146,84 @@ def test_arguments_are_a_list_of_texts() -> None:
         "--resume",
     )
     assert "arguments" in refusal(arguments="--resume")
+
+
+TRAIN = {"instance_group_name": "train", "instance_type": "ml.g5.12xlarge", "instance_count": 2}
+FEED = {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 3}
+ON_TRAIN = {"torch_distributed": {"enabled": True}, "instance_groups": ["train"]}
+GROUPED: dict[str, Any] = {"instance_groups": [FEED, TRAIN], "distribution": ON_TRAIN}
+
+
+def test_ranks_are_on_the_group_of_the_distribution() -> None:
+    grouped = conf(**GROUPED)
+
+    assert (grouped.instance_type, grouped.instance_count) == ("ml.g5.12xlarge", 2)
+    assert grouped.world_size == 8
+    assert grouped.instances_on(grouped.rungs[0]) == {"ml.c5.xlarge": 3, "ml.g5.12xlarge": 2}
+    assert ScriptConf.from_params(json.loads(json.dumps(asdict(grouped)))) == grouped
+
+
+def test_groups_without_a_distribution_train_alone_on_the_first() -> None:
+    grouped = conf(**{**GROUPED, "distribution": {}})
+
+    assert (grouped.instance_type, grouped.instance_count) == ("ml.c5.xlarge", 3)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        (
+            {"instance_type": "ml.m5.xlarge"},
+            "instance_type: differs from the group train of instance_groups, which replaces it; got ml.m5.xlarge",
+        ),
+        ({"instance_count": 5}, "instance_count: differs from the group train"),
+        (
+            {"capacity_ladder": [{"instance_type": "ml.g5.12xlarge"}]},
+            "instance_groups: cannot be combined with capacity_ladder",
+        ),
+        (
+            {"instance_groups": [{**FEED, "instance_type": "c5"}, TRAIN]},
+            "instance_groups[0].instance_type: is malformed; got 'c5'",
+        ),
+        (
+            {"instance_groups": [{**FEED, "instance_count": 0}, TRAIN]},
+            "instance_groups[0].instance_count: is too small; got 0; allowed: at least 1",
+        ),
+        (
+            {"instance_groups": [{**FEED, "instances": 2}, TRAIN]},
+            "instance_groups[0].instances",
+        ),
+    ],
+    ids=["type", "count", "ladder", "malformed type", "no instances", "unknown key"],
+)
+def test_what_groups_replace_is_not_said_twice(params: dict[str, Any], says: str) -> None:
+    assert says in refusal(**{**GROUPED, **params})
+
+
+def test_cost_and_quotas_are_those_of_all_groups() -> None:
+    per_hour = 3 * 0.204 + 2 * 7.09
+    plan = plan_script({**SCRIPT, **GROUPED}, job_attempts=4)
+
+    assert plan.ceiling_usd == pytest.approx(4 * per_hour)
+    assert (
+        "3 x ml.c5.xlarge at 0.204 USD/h + 2 x ml.g5.12xlarge at 7.09 USD/h for at most 1 h 00 min"
+        in plan.cost_note
+    )
+    needs = {each.name: each.amount for each in script_quota_needs(conf(**GROUPED))}
+    assert needs["ml.c5.xlarge for training job usage"] == 3
+    assert needs["ml.g5.12xlarge for training job usage"] == 2
+
+
+def test_cap_counts_all_groups() -> None:
+    plan = script_cap(conf(**GROUPED, max_cost_usd=20))
+
+    assert plan is not None
+    per_s = (3 * 0.204 + 2 * 7.09) / 3600
+    assert plan.least_training_usd == pytest.approx(per_s * (60 + conf().stop_reserve_s))
+
+
+def test_type_of_any_group_must_be_known() -> None:
+    with pytest.raises(SpecError, match=r"instance_groups\[0\].instance_type: is not a training"):
+        plan_script(
+            {**SCRIPT, **GROUPED, "instance_groups": [{**FEED, "instance_type": "ml.c5.z"}, TRAIN]}
+        )

@@ -48,6 +48,24 @@ def test_tiers_that_differ_in_their_instances_alone_become_one() -> None:
     ]
 
 
+def test_each_group_is_tested_with_fewer_instances() -> None:
+    groups = [
+        {"instance_group_name": name, "instance_type": kind, "instance_count": count}
+        for name, kind, count in (("feed", "ml.c5.xlarge", 1), ("train", "ml.g5.12xlarge", 4))
+    ]
+    on_train = {"torch_distributed": {"enabled": True}, "instance_groups": ["train"]}
+
+    test = of_script(
+        instance_groups=groups,
+        distribution=on_train,
+        smoke_hyperparameters={},
+        smoke_instance_count=2,
+    )
+
+    assert test is not None
+    assert [each.instance_count for each in test.instance_groups] == [1, 2]
+
+
 def test_a_plan_does_not_take_the_place_of_the_tier_on_demand() -> None:
     on_demand = {**P4D, "use_spot_instances": False}
     ladder = [{**on_demand, "training_plan": "reserved"}, on_demand]

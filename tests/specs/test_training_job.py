@@ -59,6 +59,19 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             {"instance_type": None, "instance_groups": GROUPS, "instance_count": 2},
             "instance_count: cannot be combined with instance_groups",
         ),
+        (
+            {"instance_type": None, "instance_groups": [*GROUPS, GROUPS[0]]},
+            "instance_groups: have a name twice; got a; give each group its own name",
+        ),
+        (
+            {
+                "instance_type": None,
+                "instance_groups": [
+                    {**GROUPS[0], "instance_group_name": str(each)} for each in range(6)
+                ],
+            },
+            "instance_groups: are too many; got 6; allowed: at most 5",
+        ),
         ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
         ({"volume_size": 0}, "volume_size: is too small"),
         (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import ContractError, Finding, Severity, SpecError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 DATA_FILE = Path(__file__).parent / "training_instances.csv"
 PRICES_VARIABLE = "TRAINYARD_PRICES"
@@ -100,6 +100,16 @@ def ranks_on(instance_type: str) -> int:
     """
     known = catalogue().types.get(instance_type)
     return max(1, known.num_accelerators) if known else 1
+
+
+def first_accelerated(instance_types: Sequence[str]) -> str | None:
+    """Return the first type with accelerators, otherwise the first; None without any.
+
+    The groups of a job share one image. As with the SDK's estimator, it is an image for the accelerators.
+    """
+    known = catalogue().types
+    found = (name for name in instance_types if name in known and known[name].num_accelerators)
+    return next(found, next(iter(instance_types), None))
 
 
 def largest_volume_gb(volume_gb: int, instance_type: str) -> int:

@@ -42,22 +42,28 @@ def left_over(limit_usd: float, *, paid: float, ceiling: float | None) -> bool |
 
 
 def check_budget(
-    jobs: Iterable[Mapping[str, Any]], *, rung: CapacityRung, max_run_s: int, budget_usd: float
+    jobs: Iterable[Mapping[str, Any]], *, ceiling_usd: float | None, on: str, budget_usd: float
 ) -> None:
     """Check that another attempt fits into the task's budget. An attempt with an unknown ceiling passes.
+
+    Args:
+        jobs: snapshots of the earlier attempts as mappings.
+        ceiling_usd: the most that the attempt can cost; None if it is unknown.
+        on: the attempt's instances in words, for the error.
+        budget_usd: the budget.
 
     Raises:
         BudgetExceededError: the attempt could exceed the budget; the error states the paid amount and the ceiling.
     """
-    paid, ceiling = paid_usd(jobs), attempt_ceiling(rung, max_run_s=max_run_s)
-    if left_over(budget_usd, paid=paid, ceiling=ceiling) is not False:
+    paid = paid_usd(jobs)
+    if left_over(budget_usd, paid=paid, ceiling=ceiling_usd) is not False:
         return
     raise BudgetExceededError(
         "another attempt could cost more than the rest of the budget",
         budget_usd=budget_usd,
-        needed_usd=paid + (ceiling or 0.0),
+        needed_usd=paid + (ceiling_usd or 0.0),
         where="budget_usd",
-        got=f"{format_usd(paid)} paid for earlier attempts; another one on {rung} costs up to {format_usd(ceiling)}",
+        got=f"{format_usd(paid)} paid for earlier attempts; another one on {on} costs up to {format_usd(ceiling_usd)}",
         allowed=f"{format_usd(budget_usd)} for all attempts of the task",
         next_step="raise budget_usd or lower max_run, and clear the task: it resumes from the last checkpoint",
     )

@@ -18,7 +18,9 @@ class CostEstimate:
 
     Attributes:
         ceiling_usd: the cost; None if the price of the type is unknown.
-        price_usd_per_hour: on-demand price of one instance; None if unknown.
+        price_usd_per_hour: on-demand price of one instance, or the mean price of instances of several types; None if
+            unknown.
+        instance_type: the type, or the types separated by commas.
         max_run_s: longest run of the job.
         note: calculation in one sentence, with the date of the price.
     """
@@ -80,10 +82,42 @@ def cost_ceiling(
     Raises:
         SpecError: the instance type is not in the catalogue.
     """
+    return cluster_ceiling(
+        {instance_type: instance_count},
+        max_run_s=max_run_s,
+        use_spot_instances=use_spot_instances,
+        training_plan=training_plan,
+        prices=prices,
+    )
+
+
+def cluster_ceiling(
+    instances: Mapping[str, int],
+    *,
+    max_run_s: int,
+    use_spot_instances: bool = False,
+    training_plan: str | None = None,
+    prices: Catalogue | None = None,
+) -> CostEstimate:
+    """Return the most that a job on instances of one or more types can cost, as `cost_ceiling`.
+
+    Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at 1.408 USD/h for 3600 s: 0.204 + 2.816 = 3.02 USD.
+
+    Args:
+        instances: number of instances by type.
+        max_run_s: longest run of the job in seconds.
+        use_spot_instances: whether the job runs on spot, whose price is not known in advance.
+        training_plan: training plan that already covers the job's cost, or None.
+        prices: prices of the types; None for the catalogue's.
+
+    Raises:
+        SpecError: an instance type is not in the catalogue.
+    """
     table = prices or catalogue()
-    known = table.find(instance_type)
-    price = 0.0 if training_plan else known.price_usd_per_hour
-    ceiling = _amount(max_run_s, instance_count, price)
+    for name in instances:
+        table.find(name)
+    count, names = sum(instances.values()), ", ".join(instances)
+    price = 0.0 if training_plan else mean_price(instances, prices=table)
     spot = (
         "; spot instances cost less, and waiting for them costs nothing"
         if use_spot_instances
@@ -92,17 +126,17 @@ def cost_ceiling(
     if training_plan:
         note = in_plan(training_plan)
     elif price is None:
-        note = f"the price of {instance_type} is not in the catalogue of {table.date}{spot}"
+        note = f"the price of {_unpriced(instances, table)} is not in the catalogue of {table.date}{spot}"
     else:
         note = (
-            f"{instance_count} x {instance_type} at {price:g} USD/h for at most "
+            f"{_priced(instances, table)} for at most "
             f"{format_duration(max_run_s)} (on demand, {table.region}, {table.date}){spot}"
         )
     return CostEstimate(
-        ceiling_usd=ceiling,
+        ceiling_usd=_amount(max_run_s, count, price),
         price_usd_per_hour=price,
-        instance_type=instance_type,
-        instance_count=instance_count,
+        instance_type=names,
+        instance_count=count,
         max_run_s=max_run_s,
         note=note,
     )
@@ -112,13 +146,13 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
     """Return the cost of a job, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
     Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason. A
-    job in a training plan costs 0 USD.
+    job in a training plan costs 0 USD. With instance groups, the price is the mean over all instances.
     """
     table = prices or catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
     billable, training = job.get("billable_seconds"), job.get("training_seconds")
-    known = table.types.get(name) if name else None
-    price = known.price_usd_per_hour if known else None
+    instances = _instances(job)
+    price = mean_price(instances, prices=table)
     plan = job.get("training_plan")
     price = 0.0 if plan else price
     fraction = 1 - billable / training if billable is not None and training else None
@@ -132,7 +166,7 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
         instance_count=count,
         billable_seconds=billable,
         training_seconds=training,
-        note=in_plan(plan) if plan else _note(name, billable, price, table),
+        note=in_plan(plan) if plan else _note(instances, billable, price, table),
     )
 
 
@@ -160,6 +194,24 @@ def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str
     return "spot: " + ", ".join(parts)
 
 
+def mean_price(instances: Mapping[str, int], *, prices: Catalogue | None = None) -> float | None:
+    """Return the mean on-demand price of an instance in USD per hour; None if a price is unknown, or without instances.
+
+    Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at 1.408: 3.02 / 3 = 1.0067 USD per hour.
+
+    Args:
+        instances: number of instances by type.
+        prices: prices of the types; None for the catalogue's.
+    """
+    table = prices or catalogue()
+    known = {name: price for name in instances if (price := _price(name, table)) is not None}
+    if not instances or len(known) < len(instances):
+        return None
+    if len(known) == 1:
+        return next(iter(known.values()))
+    return sum(known[name] * count for name, count in instances.items()) / sum(instances.values())
+
+
 def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
     """Return the sum of the known costs, and whether every cost was known."""
     amounts = [cost.cost_usd for cost in costs]
@@ -184,9 +236,39 @@ def _amount(
     return seconds * instances * price_usd_per_hour / SECONDS_PER_HOUR
 
 
-def _note(name: str | None, billable: int | None, price: float | None, table: Catalogue) -> str:
+def _instances(job: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of a job's instances by type; empty if the type is unknown."""
+    counts: dict[str, int] = {}
+    for each in job.get("instance_groups") or (job,):
+        if name := each.get("instance_type"):
+            counts[name] = counts.get(name, 0) + int(each.get("instance_count") or 1)
+    return counts
+
+
+def _price(instance_type: str, table: Catalogue) -> float | None:
+    known = table.types.get(instance_type)
+    return known.price_usd_per_hour if known else None
+
+
+def _priced(instances: Mapping[str, int], table: Catalogue) -> str:
+    """Return the instances with their prices in words; every price is known."""
+    return " + ".join(
+        f"{count} x {name} at {_price(name, table):g} USD/h" for name, count in instances.items()
+    )
+
+
+def _unpriced(instances: Mapping[str, int], table: Catalogue) -> str:
+    """Return the types without a price in words."""
+    return ", ".join(name for name in instances if _price(name, table) is None) or "the instances"
+
+
+def _note(
+    instances: Mapping[str, int], billable: int | None, price: float | None, table: Catalogue
+) -> str:
     if billable is None:
         return "the service has not reported the billable seconds"
     if price is None:
-        return f"the price of {name or 'the instances'} is not in the catalogue of {table.date}"
+        return f"the price of {_unpriced(instances, table)} is not in the catalogue of {table.date}"
+    if len(instances) > 1:
+        return f"{_priced(instances, table)} (on demand, {table.region}, {table.date})"
     return f"at {format_usd(price)} per instance and hour (on demand, {table.region}, {table.date})"

@@ -2,6 +2,9 @@
 
 The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a shape, or
 `num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and `instance_types`.
+
+A file that leaves fields of `train_end_to_end` to the planner (`{"strategy": "auto", "instance_type": "auto", ...}`) is
+a run's conf. The command then prints the conf with the planner's choices as JSON, and the reasons as an error output.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import FindingsError
+from trainyard.planning.auto_plan import open_fields, resolve_auto
 from trainyard.planning.plan_request import PlanRequest
 from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
@@ -36,12 +40,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{path} cannot be read: {error}\n")
         return UNREADABLE
     try:
+        if isinstance(given, dict) and open_fields(given):
+            return _print_conf(given)
         request = PlanRequest.from_mapping(given)
         lines = plan_table(request, make_plans(request))
     except FindingsError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLAN
     sys.stdout.write("\n".join(lines) + "\n")
+    return PLANNED
+
+
+def _print_conf(params: dict[str, Any]) -> int:
+    """Print the conf with the planner's choices, and the reasons for them; return 0.
+
+    Raises:
+        SpecError: the conf is invalid, or cannot be planned.
+        PlanError: no cluster can run the training.
+    """
+    planned, choice = resolve_auto(params)
+    sys.stdout.write(json.dumps(planned, indent=2) + "\n")
+    reasons = choice.reasons if choice else ()
+    sys.stderr.write("".join(f"{each}\n" for each in reasons))
     return PLANNED
 
 

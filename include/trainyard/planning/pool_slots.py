@@ -62,12 +62,12 @@ def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
         of_search = {"tuning_instance_count": 0, **_read(spec, _OF_THE_SEARCH, conf)}
         return {**conf_with_spec(spec["training"], conf), **of_search}
     read = _read(spec, _OF_THE_RUN, conf)
-    groups = [each for each in _list(spec.get("instance_groups")) if isinstance(each, Mapping)]
-    counts = [referred(each.get("instance_count"), conf) for each in groups]
-    of_groups = {"instance_count": sum(_count(each, absent=1) for each in counts)} if groups else {}
-    first_type = referred((groups or [spec])[0].get("instance_type"), conf)
-    of_type = {} if first_type is None else {"instance_type": first_type}
-    return {**conf, **({"capacity_ladder": None} if read else {}), **read, **of_type, **of_groups}
+    names = ("instance_type", "instance_count")
+    groups = [{name: referred(each.get(name), conf) for name in names} for each in _groups(spec)]
+    own_type = referred(spec.get("instance_type"), conf)
+    of_type = {} if own_type is None else {"instance_type": own_type}
+    no_ladder = {"capacity_ladder": None} if read or groups else {}
+    return {**conf, **no_ladder, **read, **of_type, "instance_groups": groups}
 
 
 def referred(value: object, conf: Mapping[str, Any]) -> object:
@@ -79,13 +79,13 @@ def referred(value: object, conf: Mapping[str, Any]) -> object:
 
 
 def first_instance_type(conf: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's training; with a capacity ladder, that of the first rung.
+    """Return the instance type of a run's training: with a capacity ladder or groups, that of the first one.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
     """
     rungs = [each for each in _list(conf.get("capacity_ladder"))[:1] if isinstance(each, Mapping)]
-    given = [each.get("instance_type") for each in (*rungs, conf)]
+    given = [each.get("instance_type") for each in (*rungs, *_groups(conf)[:1], conf)]
     return next((each for each in given if isinstance(each, str)), RunConf().instance_type)
 
 
@@ -97,7 +97,7 @@ def _read(
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the largest number of instances that a run's training has on any rung, from 1 to `most`.
+    """Return the largest number of instances that a run's training has on any rung or in all groups, from 1 to `most`.
 
     The scheduler calls this, so an invalid conf, which preflight will reject, is not an error here. A training with
     more instances than the pool has slots takes all slots, because it would never start with more.
@@ -107,6 +107,8 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
         most: the slots of the pool.
     """
     own = _count(conf.get("instance_count"), absent=RunConf().instance_count)
+    if groups := _groups(conf):
+        own = sum(_count(each.get("instance_count"), absent=1) for each in groups)
     rungs = [each for each in _list(conf.get("capacity_ladder")) if isinstance(each, Mapping)]
     counts = [_count(each.get("instance_count"), absent=own) for each in rungs] or [own]
     return max(1, min(most, max(counts)))
@@ -152,6 +154,10 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     at_once = _count(conf.get("cells_at_once"), absent=Comparison().cells_at_once)
     share = max(most // at_once, most // (at_once + 1) + 1) if at_once > 0 else 1
     return max(1, min(most, max(instances, share)))
+
+
+def _groups(conf: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in _list(conf.get("instance_groups")) if isinstance(each, Mapping)]
 
 
 def _list(value: object) -> list[Any]:

@@ -52,7 +52,7 @@ def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
     """Yield the quotas that the training needs.
 
     One is for the longest run time, `max_run_s`. The others are for the instances of each rung outside a training plan
-    or, without a capacity ladder, for those of `instance_type`.
+    or, without a capacity ladder, for those of `instance_type` or of all instance groups.
     """
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):
@@ -64,12 +64,11 @@ def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
             amount=rung.instance_count or conf.instance_count,
             is_alternative=True,
         )
-    if not conf.capacity_ladder:
-        yield QuotaNeed(
-            where="instance_type",
-            name=_training(conf.instance_type, is_spot=conf.use_spot_instances),
-            amount=conf.instance_count,
-        )
+    where = "instance_groups" if conf.ranks_group else "instance_type"
+    own = {} if conf.capacity_ladder else conf.instances_on(conf.rungs[0])
+    for name, amount in own.items():
+        quota = _training(name, is_spot=conf.use_spot_instances)
+        yield QuotaNeed(where=where, name=quota, amount=amount)
 
 
 def processing_need(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.cost.job_cost import CostEstimate, cluster_ceiling, cost_ceiling
 from trainyard.planning.cap_plan import RunCost, cap_plan
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
@@ -134,9 +134,8 @@ def training_estimate(conf: BaseRunConf) -> CostEstimate:
 
 def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
     """Return the most that one attempt of the training can cost on a rung. Raises SpecError for an unknown type."""
-    return cost_ceiling(
-        instance_type=rung.instance_type,
-        instance_count=rung.instance_count or conf.instance_count,
+    return cluster_ceiling(
+        conf.instances_on(rung),
         max_run_s=conf.max_run_s,
         use_spot_instances=rung.use_spot_instances,
         training_plan=rung.training_plan,

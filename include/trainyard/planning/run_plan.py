@@ -158,13 +158,15 @@ def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:
         return None, list(error.findings)
 
 
-def find_instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Finding]]:
+def find_instance(
+    params: Mapping[str, Any], *, where: str = "instance_type"
+) -> tuple[InstanceType | None, list[Finding]]:
     """Return the catalogue's entry of the params' instance type, or None and an error for an unknown type."""
     name = params.get("instance_type")
     if not isinstance(name, str):
         return None, []
     try:
-        return catalogue().find(name), []
+        return catalogue().find(name, where=where), []
     except SpecError as error:
         return None, list(error.findings)
 

@@ -150,8 +150,14 @@ def script_cap(conf: ScriptConf) -> CapPlan | None:
 
 
 def _instance_findings(conf: ScriptConf) -> Iterator[Finding]:
+    for index, group in enumerate(conf.instance_groups):
+        _, unknown = find_instance(
+            {"instance_type": group.instance_type},
+            where=f"instance_groups[{index}].instance_type",
+        )
+        yield from unknown
     instance, unknown = find_instance({"instance_type": conf.instance_type})
-    yield from unknown
+    yield from () if conf.instance_groups else unknown
     if instance:
         yield from instance_findings(conf, instance)
     yield from ladder_plan_findings(conf, instance_findings)

@@ -153,6 +153,7 @@ def job_record(
         status=snapshot["status"],
         arn=snapshot.get("arn", ""),
         instance_count=snapshot.get("instance_count") or 1,
+        instance_groups=tuple(dict(each) for each in snapshot.get("instance_groups") or ()),
         is_spot=bool(snapshot.get("is_spot")),
         attempts=attempts,
         interruptions=snapshot.get("interruptions") or 0,

@@ -45,6 +45,7 @@ class JobRecord:
 
     Attributes:
         task_id: the task that created the job.
+        instance_groups: the groups of a heterogeneous cluster, as `JobSnapshot` has them; empty without groups.
         training_plan: ARN of the plan whose instances it used; None without one.
         attempts: number of jobs that the task has created so far, including this one.
         artifact_sha256: SHA-256 of the object at `artifact_uri`.
@@ -62,6 +63,7 @@ class JobRecord:
     secondary_status: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
+    instance_groups: tuple[Mapping[str, Any], ...] = ()
     is_spot: bool = False
     training_plan: str | None = None
     attempts: int = 1
@@ -250,7 +252,14 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
     if dataset is not None:
         shards = tuple(ShardRecord(**each) for each in dataset["shards"])
         dataset = DatasetRecord(**{**dataset, "shards": shards})
-    jobs = ({**each, "transitions": tuple(each["transitions"])} for each in data["jobs"])
+    jobs = (
+        {
+            **each,
+            "transitions": tuple(each["transitions"]),
+            "instance_groups": tuple(each.get("instance_groups", ())),
+        }
+        for each in data["jobs"]
+    )
     return {
         **data,
         "tasks": tuple(TaskRecord(**each) for each in data["tasks"]),

@@ -58,6 +58,8 @@ class JobSnapshot:
         secondary_status: the more detailed state; None for a processing job.
         instance_type: instance type of the job; with instance groups, their types separated by commas.
         instance_count: instances over all groups.
+        instance_groups: the job's groups, each with instance_group_name, instance_type and instance_count; empty
+            without groups.
         training_plan: ARN of the training plan whose instances a training job uses.
         billable_seconds: billed seconds per instance; None until the service reports them. For a processing job, which
             has no such member, the duration of its run.
@@ -79,6 +81,7 @@ class JobSnapshot:
     exit_message: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
+    instance_groups: tuple[Mapping[str, Any], ...] = ()
     is_spot: bool = False
     training_plan: str | None = None
     created_at: float | None = None
@@ -211,7 +214,12 @@ class JobSnapshot:
             "wall_seconds": self.wall_seconds,
         }
         rules = [dict(each) for each in self.rule_evaluations]
-        lists = {"transitions": transitions, "rule_evaluations": rules}
+        groups = [dict(each) for each in self.instance_groups]
+        lists = {
+            "transitions": transitions,
+            "rule_evaluations": rules,
+            "instance_groups": groups,
+        }
         return {**asdict(self), **lists, **derived}
 
     @classmethod
@@ -224,6 +232,7 @@ class JobSnapshot:
             for each in data.get("transitions", ())
         )
         members["rule_evaluations"] = tuple(data.get("rule_evaluations", ()))
+        members["instance_groups"] = tuple(data.get("instance_groups", ()))
         return cls(**members)
 
 
@@ -375,6 +384,14 @@ def _cluster(config: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "instance_type": ", ".join(dict.fromkeys(group["InstanceType"] for group in groups)),
             "instance_count": sum(group["InstanceCount"] for group in groups),
+            "instance_groups": tuple(
+                {
+                    "instance_group_name": group["InstanceGroupName"],
+                    "instance_type": group["InstanceType"],
+                    "instance_count": group["InstanceCount"],
+                }
+                for group in groups
+            ),
         }
     return {
         "instance_type": config.get("SelectedInstanceType") or config.get("InstanceType"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.catalog.instances import ranks_on
 from trainyard.errors import Finding, SpecError
@@ -13,8 +13,12 @@ from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from trainyard.specs.reading import read_spec
-from trainyard.specs.run_conf_ladder import contradictions
+from trainyard.specs.run_conf_ladder import contradictions, group_contradictions
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
+
+if TYPE_CHECKING:
+    from trainyard.specs.script_conf import RegisterCondition
+    from trainyard.specs.training_job import InstanceGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ class BaseRunConf:
             training, with the same consequences as the cost cap; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
+        approval: whether a person approves the registration; without an answer the model is not registered.
         approval_timeout_s: longest wait for the approval of the run, or of its model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
         smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself starts,
@@ -95,20 +100,26 @@ class BaseRunConf:
     stop_reserve_s: int = STOP_RESERVE_S
     stop_if_idle_minutes: float | None = None
     approval_above_usd: float | None = None
+    approval: bool = False
     approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
 
     def __post_init__(self) -> None:
-        """Apply the ladder's first rung to the instance fields, and check all fields.
+        """Apply the ladder's first rung or the group of the ranks to the instance fields, and check all fields.
 
         Raises:
             SpecError: fields are invalid; the error lists all faults.
         """
         findings: list[Finding] = []
+        group = self.ranks_group
         if self.capacity_ladder:
             findings += contradictions(self)
             self._adopt(self.capacity_ladder[0])
+        elif group:
+            findings += group_contradictions(self, group)
+            object.__setattr__(self, "instance_type", group.instance_type)
+            object.__setattr__(self, "instance_count", group.instance_count)
         findings += self.findings()
         if findings:
             raise SpecError(findings, subject="run conf")
@@ -130,6 +141,20 @@ class BaseRunConf:
         object.__setattr__(self, "instance_type", rung.instance_type)
         object.__setattr__(self, "instance_count", rung.instance_count or self.instance_count)
         object.__setattr__(self, "use_spot_instances", rung.use_spot_instances)
+
+    @property
+    def condition(self) -> RegisterCondition | None:
+        """Condition for the registration of the model; None without one."""
+        return None
+
+    @property
+    def ranks_group(self) -> InstanceGroup | None:
+        """Instance group whose type and count replace instance_type and instance_count; None without groups."""
+        return None
+
+    def instances_on(self, rung: CapacityRung) -> Mapping[str, int]:
+        """Return the number of instances of each type that the training has on a rung of `rungs`."""
+        return {rung.instance_type: rung.instance_count or self.instance_count}
 
     @property
     def rungs(self) -> tuple[CapacityRung, ...]:

@@ -103,4 +103,6 @@ def _groups(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]:
             where=where,
             what="is required with several instance_groups: a strategy runs on one group only",
             allowed=", ".join(known),
+            next_step=f'add "instance_groups": ["{known[-1]}"] to distribution, or set distribution to {{}} for one '
+            "plain process on each instance",
         )

@@ -56,8 +56,6 @@ class FineTuneConf(BaseRunConf):
         artifact: `merged` = a whole model, `adapter` = the adapter only.
         register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
             so the condition is ignored.
-        approval: whether a person approves the registration.
-        approval_timeout_s: time limit for the approval; without an answer the model is not registered.
         environment: environment variables of the container, such as a hub's token.
     """
 
@@ -80,8 +78,6 @@ class FineTuneConf(BaseRunConf):
     strategy: str = "ddp"
     artifact: str = "merged"
     register_when: str | None = "gain > 0"
-    approval: bool = False
-    approval_timeout_s: int = 24 * 3600
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def findings(self) -> Iterator[Finding]:
@@ -116,8 +112,6 @@ class FineTuneConf(BaseRunConf):
             "environment": self.environment,
             "hyperparameters": {**given, **self.hyperparameters},
             **self._evaluation(inputs),
-            "approval": self.approval,
-            "approval_timeout_s": self.approval_timeout_s,
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rules for a run's capacity ladder: each rung must give a valid plan."""
+"""Rules for a run's capacity ladder and instance groups: each must agree with the fields that it replaces."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.training_job import InstanceGroup
 
-_OF_FIRST_RUNG = ("instance_type", "instance_count")
+_REPLACED = ("instance_type", "instance_count")
 
 
 def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
@@ -23,16 +24,7 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
     A field with its default value does not count.
     """
     first = conf.capacity_ladder[0]
-    declared = type(conf).__dataclass_fields__
-    for name in _OF_FIRST_RUNG:
-        said, rung = getattr(conf, name), getattr(first, name)
-        if rung is not None and said not in {declared[name].default, rung}:
-            yield Finding(
-                where=name,
-                what="differs from the first tier of capacity_ladder, which replaces it",
-                got=f"{said}, and {rung} in the first tier",
-                next_step="remove it, or set the same value in the first tier",
-            )
+    yield from _replaced(conf, first, by="the first tier of capacity_ladder", there="first tier")
     if conf.use_spot_instances and not first.use_spot_instances:
         yield Finding(
             where="use_spot_instances",
@@ -40,6 +32,27 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
             got="true, and false in the first tier",
             next_step="remove it, or set the same value in the first tier",
         )
+
+
+def group_contradictions(conf: BaseRunConf, group: InstanceGroup) -> Iterator[Finding]:
+    """Yield a finding for each field that contradicts the group of the ranks, as for a ladder's first rung."""
+    by = f"the group {group.instance_group_name} of instance_groups"
+    yield from _replaced(conf, group, by=by, there="group")
+
+
+def _replaced(
+    conf: BaseRunConf, other: CapacityRung | InstanceGroup, *, by: str, there: str
+) -> Iterator[Finding]:
+    declared = type(conf).__dataclass_fields__
+    for name in _REPLACED:
+        said, value = getattr(conf, name), getattr(other, name)
+        if value is not None and said not in {declared[name].default, value}:
+            yield Finding(
+                where=name,
+                what=f"differs from {by}, which replaces it",
+                got=f"{said}, and {value} in the {there}",
+                next_step=f"remove it, or set the same value in the {there}",
+            )
 
 
 def even_rung_findings(conf: RunConf) -> Iterator[Finding]:

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
+from trainyard.specs.strategies.sections import read_instance_groups
 from trainyard.specs.strategies.torch_distributed import TORCHRUN
+from trainyard.specs.training_job import InstanceGroup, instances_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from trainyard.specs.capacity_rung import CapacityRung
 
 CHOICES = {
     "framework": ("pytorch", "huggingface", "tensorflow", "xgboost", "sklearn", "mxnet"),
@@ -43,6 +48,8 @@ class ScriptConf(BaseRunConf):
             the catalogue.
         distribution: the SDK estimator's `distribution`; empty = one plain process on each instance. None = torchrun
             for the frameworks pytorch and huggingface, and as if empty for others.
+        instance_groups: groups of a heterogeneous cluster. The type and count of the group that `distribution` names,
+            or of the first group, replace instance_type and instance_count. Empty = instances of one type.
         environment: environment variables of the container.
         inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
         input_mode: input mode of channels without their own: `File`, `FastFile` or `Pipe`.
@@ -52,7 +59,6 @@ class ScriptConf(BaseRunConf):
         evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
         register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
             the training if there is no evaluation. None = no condition.
-        approval: whether a person approves the registration; without an answer the model is not registered.
     """
 
     entry_point: str
@@ -62,6 +68,7 @@ class ScriptConf(BaseRunConf):
     framework_version: str | None = None
     py_version: str | None = None
     distribution: Mapping[str, Any] | None = None
+    instance_groups: tuple[InstanceGroup, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
     input_mode: str = "File"
@@ -71,7 +78,6 @@ class ScriptConf(BaseRunConf):
     evaluation_entry_point: str | None = None
     evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
     register_when: str | None = None
-    approval: bool = False
 
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
@@ -80,6 +86,7 @@ class ScriptConf(BaseRunConf):
         yield from _unset(self)
         yield from _unreadable(self)
         yield from _unread_ranks(self)
+        yield from _groups(self)
         yield from _evaluation(self)
 
     @property
@@ -94,6 +101,22 @@ class ScriptConf(BaseRunConf):
         return {
             "torch_distributed": {**section, **({"processes_per_host": ranks} if ranks else {})}
         }
+
+    @property
+    def ranks_group(self) -> InstanceGroup | None:
+        """The group that `distribution` names, or the first; None without groups."""
+        try:
+            named = read_instance_groups(self.distribution or {})
+        except SpecError:
+            named = ()  # `findings` reports it
+        chosen = (each for each in self.instance_groups if each.instance_group_name in named)
+        return next(chosen, next(iter(self.instance_groups), None))
+
+    def instances_on(self, rung: CapacityRung) -> Mapping[str, int]:
+        """Return the instances of each type on a rung; with groups, those of all groups."""
+        if self.instance_groups:
+            return instances_of(self.instance_groups)
+        return BaseRunConf.instances_on(self, rung)
 
     @property
     def condition(self) -> RegisterCondition | None:
@@ -188,6 +211,31 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
             got=str(conf.processes_per_instance),
             next_step="leave it empty, and set processes_per_host in the distribution's section",
         )
+
+
+def _groups(conf: ScriptConf) -> Iterator[Finding]:
+    """Yield the faults of the groups that the job's spec does not report."""
+    if conf.instance_groups and conf.capacity_ladder:
+        yield Finding(
+            where="instance_groups",
+            what="cannot be combined with capacity_ladder, whose tiers have instances of one type",
+            next_step="remove one of them",
+        )
+    for index, group in enumerate(conf.instance_groups):
+        if not re.fullmatch(INSTANCE_TYPE, group.instance_type):
+            yield Finding(
+                where=f"instance_groups[{index}].instance_type",
+                what="is malformed",
+                got=repr(group.instance_type),
+                allowed="such as ml.m5.large",
+            )
+        if group.instance_count < 1:
+            yield Finding(
+                where=f"instance_groups[{index}].instance_count",
+                what="is too small",
+                got=str(group.instance_count),
+                allowed="at least 1",
+            )
 
 
 def _evaluation(conf: ScriptConf) -> Iterator[Finding]:

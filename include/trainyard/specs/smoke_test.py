@@ -23,7 +23,8 @@ def smoke_conf(conf: Conf) -> Conf | None:
     """Return the conf of the run's smoke test; None without one.
 
     It is the run's conf with `smoke_hyperparameters`, `smoke_instance_count` and `smoke_max_run_s`, on the run's
-    capacity tiers. In a run of a shipped model the warm-up ends before the last step of the test.
+    capacity tiers. A run on instance groups is tested with at most `smoke_instance_count` instances of each group. In a
+    run of a shipped model the warm-up ends before the last step of the test.
 
     Raises:
         SpecError: the conf with these hyperparameters is invalid; each finding begins with "smoke test".
@@ -42,7 +43,12 @@ def smoke_conf(conf: Conf) -> Conf | None:
     try:
         if isinstance(conf, RunConf):
             return with_values(conf, {**_warm_up(conf, changed), **changed, **of_test})
-        return replace(conf, **of_test, hyperparameters={**conf.hyperparameters, **changed})
+        groups = tuple(
+            replace(each, instance_count=min(each.instance_count, conf.smoke_instance_count))
+            for each in conf.instance_groups
+        )
+        further = {**conf.hyperparameters, **changed}
+        return replace(conf, **of_test, instance_groups=groups, hyperparameters=further)
     except SpecError as error:
         raise SpecError(
             [replace(each, where=f"smoke test: {each.where}") for each in error.findings],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from collections.abc import Iterable, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -27,6 +27,14 @@ class InstanceGroup:
     instance_group_name: str
     instance_type: str
     instance_count: int
+
+
+def instances_of(groups: Iterable[InstanceGroup]) -> dict[str, int]:
+    """Return the number of instances by type over all groups."""
+    counts: dict[str, int] = {}
+    for each in groups:
+        counts[each.instance_type] = counts.get(each.instance_type, 0) + each.instance_count
+    return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 MAX_HYPERPARAMETERS = 100
+MAX_INSTANCE_GROUPS = 5
+"""Most groups of one job (ResourceConfig.InstanceGroups)."""
 MAX_KEY_CHARACTERS = 256
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
@@ -152,9 +154,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         )
     if spec.instance_count is not None and spec.instance_count < 1:
         yield _below("instance_count", spec.instance_count, 1)
-    for index, group in enumerate(spec.instance_groups):
-        if group.instance_count < 1:
-            yield _below(f"instance_groups[{index}].instance_count", group.instance_count, 1)
+    yield from _groups(spec)
     if spec.volume_size < 1:
         yield _below("volume_size", spec.volume_size, 1)
     types = [spec.instance_type] if spec.instance_type else []
@@ -171,6 +171,27 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         )
 
 
+def _groups(spec: TrainingJobSpec) -> Iterator[Finding]:
+    names = [each.instance_group_name for each in spec.instance_groups]
+    if len(names) > MAX_INSTANCE_GROUPS:
+        yield Finding(
+            where="instance_groups",
+            what="are too many",
+            got=str(len(names)),
+            allowed=f"at most {MAX_INSTANCE_GROUPS}",
+        )
+    elif repeated := [each for each in dict.fromkeys(names) if names.count(each) > 1]:
+        yield Finding(
+            where="instance_groups",
+            what="have a name twice",
+            got=", ".join(repeated),
+            next_step="give each group its own name",
+        )
+    for index, group in enumerate(spec.instance_groups):
+        if group.instance_count < 1:
+            yield _below(f"instance_groups[{index}].instance_count", group.instance_count, 1)
+
+
 def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.max_run < 1:
         yield _below("max_run", spec.max_run, 1)
@@ -185,11 +206,11 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     """Yield an error for each setting with a cost that `max_cost_usd` cannot limit."""
-    if spec.instance_type is None and not spec.capacity_ladder:
+    if spec.instance_preferences:
         yield Finding(
             where="max_cost_usd",
-            what="needs instances of one type, or a capacity_ladder with one type per tier",
-            next_step="set instance_type, or remove max_cost_usd",
+            what="needs instances of known types, but the service chooses the job's",
+            next_step="set instance_type, instance_groups or capacity_ladder, or remove max_cost_usd",
         )
     if spec.keep_alive_period_in_seconds:
         yield Finding(

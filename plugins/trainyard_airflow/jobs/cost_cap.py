@@ -6,10 +6,9 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainyard.catalog.instances import catalogue
 from trainyard.cost.attempt_budget import paid_usd
 from trainyard.cost.cost_cap import CostCap, usd_per_s
-from trainyard.cost.job_cost import job_cost
+from trainyard.cost.job_cost import job_cost, mean_price
 from trainyard.errors import BudgetExceededError, RuleViolatedError
 from trainyard.job_status import JobStatus
 from trainyard.runs.record import MoneyStop
@@ -19,7 +18,7 @@ from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.rule_retry import checkpoints_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.processing_job import ProcessingJobSpec
@@ -43,8 +42,7 @@ def capped_place(
     cap: CostCap | None,
     earlier: Sequence[JobSnapshot],
     *,
-    instance_type: str,
-    instance_count: int,
+    instances: Mapping[str, int],
     training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
@@ -53,8 +51,7 @@ def capped_place(
     Args:
         cap: the task's cap, or None.
         earlier: the task's earlier jobs, all ended.
-        instance_type: the job's instance type.
-        instance_count: the job's number of instances.
+        instances: number of the job's instances by type.
         training_plan: training plan that already covers the job's cost, or None.
         is_new: whether the job is about to be created; for an existing job, the rest of the cap is not checked.
 
@@ -64,15 +61,18 @@ def capped_place(
     """
     if cap is None or training_plan is not None:
         return UNLIMITED
-    known = catalogue().types.get(instance_type)
-    rate = usd_per_s(known.price_usd_per_hour if known else None, instance_count)
+    rate = usd_per_s(mean_price(instances), sum(instances.values()))
     paid = paid_usd(each.to_dict() for each in earlier)
     if is_new or rate is None:
-        on = f"{instance_count} x {instance_type}"
-        limit_s = cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on)
+        limit_s = cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=in_words(instances))
     else:
         limit_s = cap.left_s(paid_usd=paid, usd_per_s=rate)
     return JobPlace(max_billed_s=limit_s, usd_per_s=rate)
+
+
+def in_words(instances: Mapping[str, int]) -> str:
+    """Return instances by type in words, such as `1 x ml.c5.xlarge + 2 x ml.g5.xlarge`."""
+    return " + ".join(f"{count} x {name}" for name, count in instances.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.catalog.instances import first_accelerated
 from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
@@ -158,4 +159,4 @@ def _instance_type(spec: TrainingJobSpec | ProcessingJobSpec) -> str:
     if spec.instance_type:
         return spec.instance_type
     choices = (*getattr(spec, "instance_groups", ()), *getattr(spec, "instance_preferences", ()))
-    return str(choices[0].instance_type) if choices else "ml.m5.large"
+    return first_accelerated([each.instance_type for each in choices]) or "ml.m5.large"

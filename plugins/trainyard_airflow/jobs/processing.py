@@ -79,8 +79,7 @@ class ProcessingJobType(JobType):
         return capped_place(
             cap_of(spec),
             earlier,
-            instance_type=spec.instance_type,
-            instance_count=spec.instance_count,
+            instances={spec.instance_type: spec.instance_count},
         )
 
     def destinations(self) -> Sequence[str]:

@@ -137,8 +137,7 @@ class ShardingJobType(JobType):
         return capped_place(
             job.cap,
             earlier,
-            instance_type=job.instance_type,
-            instance_count=job.instance_count,
+            instances={job.instance_type: job.instance_count},
         )
 
     def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:

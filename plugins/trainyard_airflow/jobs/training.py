@@ -8,13 +8,15 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.attempt_budget import check_budget
+from trainyard.cost.attempt_budget import attempt_ceiling, check_budget
+from trainyard.cost.cost_cap import usd_per_s
+from trainyard.cost.job_cost import mean_price
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
-from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.training_job import TrainingJobSpec, instances_of
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.cost_cap import (
@@ -23,6 +25,7 @@ from trainyard_airflow.jobs.cost_cap import (
     MoneyStops,
     cap_of,
     capped_place,
+    in_words,
 )
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.jobs.job_code import job_image
@@ -145,7 +148,7 @@ class TrainingJobType(JobType):
         return channel_uris(self.spec)
 
     def place(self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()) -> JobPlace:
-        """Return the capacity and the limits of the attempt after `earlier`; none for clusters of mixed instance types.
+        """Return the capacity and the limits of the attempt after `earlier`; none if the service chooses the types.
 
         Raises:
             SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training plan does not exist.
@@ -155,6 +158,8 @@ class TrainingJobType(JobType):
         """
         spec = self.spec
         rungs = rungs_of(spec)
+        if spec.instance_groups:
+            return self._place_on_groups(earlier)
         if not rungs:
             return UNLIMITED
         plans = {
@@ -169,21 +174,45 @@ class TrainingJobType(JobType):
         )
         place = self._place_on(placement, earlier, plan=plans.get(placement.index))
         if spec.budget_usd is not None:
+            rung, max_run_s = placement.rung, place.bounded_run_s(spec.max_run)
             check_budget(
                 [each.to_dict() for each in earlier],
-                rung=placement.rung,
-                max_run_s=place.bounded_run_s(spec.max_run),
+                ceiling_usd=attempt_ceiling(rung, max_run_s=max_run_s),
+                on=str(rung),
                 budget_usd=spec.budget_usd,
             )
         return place
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> JobPlace:
         """Return the capacity and the limits of a submitted job; its instances determine its rung."""
+        if self.spec.instance_groups:
+            return self._place_on_groups(earlier, is_new=False)
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return UNLIMITED
         plan = None if job.is_terminal else self._plan(placement.index, placement.rung)
         return self._place_on(placement, earlier, is_new=False, plan=plan)
+
+    def _place_on_groups(self, earlier: Sequence[JobSnapshot], *, is_new: bool = True) -> JobPlace:
+        spec, instances = self.spec, instances_of(self.spec.instance_groups)
+        place = capped_place(
+            cap_of(spec),
+            earlier,
+            instances=instances,
+            training_plan=spec.training_plan,
+            is_new=is_new,
+        )
+        price = 0.0 if spec.training_plan else mean_price(instances)
+        per_s = usd_per_s(price, sum(instances.values()))
+        if is_new and spec.budget_usd is not None:
+            run_s = place.bounded_run_s(spec.max_run)
+            check_budget(
+                [each.to_dict() for each in earlier],
+                ceiling_usd=None if per_s is None else per_s * run_s,
+                on=in_words(instances),
+                budget_usd=spec.budget_usd,
+            )
+        return place
 
     def _plan(self, index: int, rung: CapacityRung) -> TrainingPlanState | None:
         from trainyard_airflow.hooks.training_plans import rung_plan
@@ -211,8 +240,7 @@ class TrainingJobType(JobType):
         capped = capped_place(
             cap_of(self.spec),
             earlier,
-            instance_type=placement.rung.instance_type,
-            instance_count=placement.rung.instance_count or 1,
+            instances={placement.rung.instance_type: placement.rung.instance_count or 1},
             training_plan=placement.rung.training_plan,
             is_new=is_new,
         )

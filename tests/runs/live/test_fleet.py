@@ -134,6 +134,19 @@ def test_a_row_says_what_the_run_is_at_and_whether_a_person_must_answer() -> Non
     assert row["stage"] == "train"
 
 
+def test_a_run_on_groups_has_the_instances_and_accelerators_of_all() -> None:
+    groups = [
+        {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+        {"instance_group_name": "train", "instance_type": "ml.g5.12xlarge", "instance_count": 2},
+    ]
+    conf = {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "instance_groups": groups}
+
+    (row,) = page(run("r", settings=conf))["runs"]
+
+    assert row["instances"] == "1 x ml.c5.xlarge + 2 x ml.g5.12xlarge"
+    assert row["accelerators"] == 8
+
+
 def test_a_type_that_nobody_knows_and_a_conf_that_is_none_give_a_row_all_the_same() -> None:
     (row,) = page(run("r", settings={"instance_type": "ml.new.huge"}))["runs"]
     assert (row["accelerators"], row["instances"], row["model"]) == (0, "1 x ml.new.huge", None)

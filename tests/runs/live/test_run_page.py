@@ -56,6 +56,23 @@ def page(row: RunRow, *jobs: dict[str, Any], now: float = 470.0, **values: Any) 
     return dict(json.loads(json.dumps(shown, allow_nan=False)))
 
 
+def test_a_job_on_groups_names_them_and_costs_all_of_them() -> None:
+    groups = (
+        {"instance_group_name": "feed", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+        {"instance_group_name": "train", "instance_type": "ml.m5.large", "instance_count": 2},
+    )
+
+    (job,) = page(run(), snapshot(instance_groups=groups, instance_count=3), now=110.0 + 3600)[
+        "jobs"
+    ]
+
+    assert (
+        job["instances"]
+        == "1 \N{MULTIPLICATION SIGN} ml.c5.xlarge (feed) + 2 \N{MULTIPLICATION SIGN} ml.m5.large (train)"
+    )
+    assert job["cost_usd"] == pytest.approx(0.204 + 2 * PRICE)
+
+
 def test_a_running_job_costs_its_time_with_instances_so_far() -> None:
     cost = page(run(), snapshot(), now=110.0 + 3600)["cost"]
     assert cost["so_far_usd"] == pytest.approx(2 * PRICE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from trainyard.runs.live.facts import mapping
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from trainyard.runs.live.facts import RunRow
 
@@ -127,14 +128,28 @@ def _image(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _instances(conf: Mapping[str, Any]) -> str | None:
+    if groups := _groups(conf):
+        return " + ".join(
+            f"{each.get('instance_count')} x {each['instance_type']}" for each in groups
+        )
     kind = conf.get("instance_type")
     return f"{conf.get('instance_count') or 1} x {kind}" if kind else None
 
 
+def _groups(conf: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a run's instance groups; empty without groups, or if the conf is malformed."""
+    groups = conf.get("instance_groups")
+    listed = groups if isinstance(groups, list | tuple) else ()
+    return [each for each in listed if isinstance(each, Mapping) and each.get("instance_type")]
+
+
 def _accelerators(conf: Mapping[str, Any]) -> int:
     """Return the number of accelerators in a run's cluster; 0 for a type without any and for an unknown type."""
-    known, count = catalogue().types.get(str(conf.get("instance_type"))), conf.get("instance_count")
-    return known.num_accelerators * (count if isinstance(count, int) else 1) if known else 0
+    types, total = catalogue().types, 0
+    for each in _groups(conf) or [conf]:
+        known, count = types.get(str(each.get("instance_type"))), each.get("instance_count")
+        total += known.num_accelerators * (count if isinstance(count, int) else 1) if known else 0
+    return total
 
 
 def _is_active(run: RunRow, task_id: str) -> bool:

@@ -11,6 +11,7 @@ from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.live.facts import mapping
 from trainyard.runs.report.timeline import job_phases
+from trainyard.runs.report.views import instances
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
@@ -29,8 +30,6 @@ _JOB_MEMBERS = (
     "kind",
     "status",
     "secondary_status",
-    "instance_type",
-    "instance_count",
     "is_spot",
     "training_plan",
     "interruptions",
@@ -101,6 +100,7 @@ def _jobs(
         job = job_record(task_id, snapshot, attempts=number)
         yield {
             **{name: getattr(job, name) for name in _JOB_MEMBERS},
+            "instances": instances(job),
             "attempt": number,
             "cost_usd": accrued_usd(snapshot, now=now),
             "saved_usd": job.cost.get("saved_usd"),

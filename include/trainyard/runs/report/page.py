@@ -83,6 +83,7 @@ def render_report_html(record: RunRecord) -> str:
         evaluation_rows=views.evaluation_rows(record),
         conf_rows=views.conf_rows(record),
         job_state=views.job_state,
+        instances=views.instances,
         most_shard_rows=MOST_SHARD_ROWS,
         css=assets(_FOLDER / "page.css", _FOLDER / "tuning.css", _FOLDER / "profile.css"),
         script=assets(_FOLDER / "page.js"),

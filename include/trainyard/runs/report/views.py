@@ -85,12 +85,22 @@ def subtitle(record: RunRecord) -> str:
     if record.dataset and record.dataset.source_bytes:
         parts.append(f"{format_bytes(record.dataset.source_bytes)} of {_source(record)}")
     if job and job.instance_type:
-        parts.append(f"{job.instance_count} {TIMES} {job.instance_type}")
+        parts.append(instances(job))
     elif conf.get("instance_type"):
         parts.append(f"{conf.get('instance_count', 1)} {TIMES} {conf['instance_type']}")
     if record.plan.get("world_size"):
         parts.append(f"{record.plan['world_size']} ranks")
     return " · ".join(parts)
+
+
+def instances(job: JobRecord) -> str:
+    """Return a job's instances, or those of each of its instance groups, in words."""
+    if not job.instance_groups:
+        return f"{job.instance_count} {TIMES} {job.instance_type or 'unknown'}"
+    return " + ".join(
+        f"{each['instance_count']} {TIMES} {each['instance_type']} ({each['instance_group_name']})"
+        for each in job.instance_groups
+    )
 
 
 def failure_view(record: RunRecord) -> FailureView | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import has_bf16
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.instances import catalogue, first_accelerated
 from trainyard.errors import ContractError
 from trainyard.installation import SHIPPED
 from trainyard.specs.metrics import TRAINYARD_METRICS
@@ -366,7 +366,10 @@ def evaluation_image(
 ) -> str | None:
     """Return the training's image; None, for the default image, if the training's image is for other devices."""
     types = catalogue().types
-    trained_on = types.get(str(training.get("instance_type")))
+    groups = training.get("instance_groups") or (training,)
+    trained_on = types.get(
+        first_accelerated([str(each.get("instance_type")) for each in groups]) or ""
+    )
     kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}
     is_other = conf.image_uri is None and len(kinds) > 1
     return None if is_other else training.get("image_uri") or conf.image_uri

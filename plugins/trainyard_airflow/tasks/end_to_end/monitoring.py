@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
     """Return the description of a run's training for CloudWatch, with the names of all jobs that it may start."""
     rungs, types = state.conf.rungs, catalogue().types
-    known = [types.get(each.instance_type) for each in rungs]
+    clusters = [state.conf.instances_on(each) for each in rungs]
+    known = [types.get(name) for each in clusters for name in each]
     return MonitoredTraining(
         job_names=tuple(
             job_name(
@@ -39,7 +40,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
             )
             for attempt in range(1, JOB_RETRIES + len(rungs) + 1)
         ),
-        num_hosts=max(each.instance_count or 1 for each in rungs),
+        num_hosts=max(sum(each.values()) for each in clusters),
         has_gpus=any(each is not None and each.num_accelerators > 0 for each in known),
     )
 

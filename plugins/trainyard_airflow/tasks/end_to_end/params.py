@@ -17,6 +17,7 @@ from trainyard.specs.tuning_job import SearchStrategy
 from trainyard.specs.tuning_job_ranges import Scaling
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
 from trainyard_airflow.tasks.shared.form_fields import (
+    APPROVAL,
     BUDGET,
     CAP,
     COUNT_OR_OFF,
@@ -320,7 +321,7 @@ SECTIONS: Sections = {
         **WATCHING,
         "on_rule_stop": ("After a stop", _ON_STOP_HELP, {"type": "object"}),
     },
-    "Place and registry": PLACE,
+    "Place and registry": {**PLACE, **APPROVAL},
 }
 
 

@@ -9,7 +9,6 @@ from airflow.sdk import DAG, chain
 
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
-from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
@@ -22,6 +21,7 @@ from trainyard_airflow.tasks.end_to_end.monitoring import (
 )
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES, dag_arguments_with
@@ -109,7 +109,7 @@ def training_pipeline(
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )
-        register = RegisterModelOperator(
+        register = RegisterIfGoodOperator(
             task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
         )
         # A teardown runs in every case, even if the run was marked failed.

@@ -52,7 +52,7 @@ def script_training_spec(
         arguments=conf.arguments,
         distribution=conf.launch,
         environment=conf.environment,
-        **training_cluster(conf),
+        **_cluster(conf),
         budget_usd=budget_usd,
         max_cost_usd=max_cost_usd,
         inputs=conf.inputs,
@@ -62,6 +62,15 @@ def script_training_spec(
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=conf.metric_definitions,
     )
+
+
+def _cluster(conf: ScriptConf) -> dict[str, Any]:
+    """Return the fields of `TrainingJobSpec` for instances, limits and waiting; groups replace type and count."""
+    cluster = training_cluster(conf)
+    if not conf.instance_groups:
+        return cluster
+    groups = {"instance_groups": conf.instance_groups}
+    return {**cluster, "instance_type": None, "instance_count": None, **groups}
 
 
 def script_evaluation_spec(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.specs.script_conf import CHOICES, ScriptConf
+from trainyard.specs.training_job_rules import MAX_INSTANCE_GROUPS
 from trainyard_airflow.tasks.shared.form_fields import (
     APPROVAL,
     BUDGET,
@@ -47,6 +48,25 @@ _DISTRIBUTION_HELP = (
     "The SageMaker SDK's `distribution`: torch_distributed, pytorchddp, smdistributed (dataparallel, modelparallel), "
     "mpi, parameter_server. Empty: torchrun for PyTorch; {}: one plain process on each instance."
 )
+_GROUPS_HELP = (
+    'Instances of several types in one job, in place of type and instances above: [{"instance_group_name": "train", '
+    '"instance_type": "ml.g5.2xlarge", "instance_count": 2}, ...]. `distribution` names the group that it starts on '
+    '("instance_groups": ["train"]), each channel of the data those that get it. Empty: instances of one type.'
+)
+_GROUPS = {
+    "type": "array",
+    "maxItems": MAX_INSTANCE_GROUPS,
+    "items": {
+        "type": "object",
+        "required": ["instance_group_name", "instance_type", "instance_count"],
+        "additionalProperties": False,
+        "properties": {
+            "instance_group_name": {**TEXT, "maxLength": 64},
+            "instance_type": named("instance_type"),
+            "instance_count": INTEGER,
+        },
+    },
+}
 _METRICS = {
     "type": "array",
     "items": {
@@ -82,6 +102,7 @@ SECTIONS: Sections = {
     "Script": {
         "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
         "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
+        "instance_groups": ("Instance groups", _GROUPS_HELP, _GROUPS),
         **RANKS,
         "framework": (
             "Framework",

@@ -21,11 +21,11 @@ from trainyard_airflow.tasks.end_to_end.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
 )
+from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.own_script import task_specs
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
-from trainyard_airflow.tasks.own_script.register import RegisterIfGoodOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES, dag_arguments_with
 from trainyard_airflow.tasks.shared.form_schema import give_params, params_with

@@ -11,8 +11,8 @@ from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
+from trainyard_airflow.tasks.end_to_end.registration import evaluation_result
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
-from trainyard_airflow.tasks.own_script.register import evaluation_result
 from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 from trainyard_airflow.tasks.shared.training import training_lineage, watch_plan

@@ -13,7 +13,7 @@ _TASKS = """
 | `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | the findings, and the rule that stopped the training |
 | `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
-| `register` | a model package with metrics and lineage | its ARN |
+| `register` | a model package with metrics and lineage, and with `approval` if a person approves it | its ARN |
 | `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; otherwise skipped | names of the created and removed resources |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 """
@@ -54,7 +54,7 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 | `train` | one SageMaker training job, followed while deferred; resumes from `/opt/ml/checkpoints` after a spot interruption | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | parallel to `train`: evaluates the metrics that the script writes at each step | the findings, and the rule that stopped the training |
 | `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; otherwise skipped | the job's snapshot, `metrics` |
-| `register` | a model package, if the model meets `register_when` | its ARN |
+| `register` | a model package, if the model meets `register_when`, and with `approval` if a person approves it | its ARN |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/train_own_script/dagRuns` with

@@ -22,8 +22,7 @@ export interface Job {
   kind: string;
   status: string;
   secondary_status: string | null;
-  instance_type: string | null;
-  instance_count: number;
+  instances: string;
   is_spot: boolean;
   training_plan?: string | null;
   attempt: number;

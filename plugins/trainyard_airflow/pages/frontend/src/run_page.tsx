@@ -150,7 +150,7 @@ function Tiles({ page, curve }: { page: Page; curve: Curve }) {
       {newest ? (
         <Tile
           name="cluster"
-          value={`${newest.instance_count} × ${newest.instance_type}`}
+          value={newest.instances}
           note={`${capacity(newest)}${newest.rung_reason ? `: ${newest.rung_reason}` : ""}`}
         />
       ) : null}
@@ -365,7 +365,7 @@ function JobRow({ job, now }: { job: Job; now: number }) {
           />
         </td>
         <td>
-          {job.instance_count} × {job.instance_type ?? "?"}
+          {job.instances}
         </td>
         <td>
           {capacity(job)}

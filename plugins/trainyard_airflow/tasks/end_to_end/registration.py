@@ -1,4 +1,4 @@
-"""`RegisterIfGoodOperator`: registration of a model that meets the conf's `register_when`."""
+"""`RegisterIfGoodOperator`: registration of a model that meets the conf's condition, and that a person approved."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainyard.specs.script_conf import ScriptConf
+    from trainyard.specs.base_run_conf import BaseRunConf
 
 
 APPROVE, REJECT = "Register the model", "Do not register it"
 
 
 class RegisterIfGoodOperator(RegisterModelOperator):
-    """Registers the model of a user's script if it meets the conf's `register_when`, or always without that field.
+    """Registers a run's model if it meets the conf's `condition`, or always without a condition.
 
     If the conf has `approval`, a person must approve the registration first.
     """
@@ -45,7 +45,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             RejectedRequestError: the service rejected the version.
             TaskAwaitingInput: a person must approve; `execute_answered` resumes.
         """
-        conf = RunState.of_script(context).conf
+        conf = RunState.of_any(context).conf
         condition = conf.condition
         if condition:
             metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
@@ -64,7 +64,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
                 self._question(context, conf),
                 then="execute_answered",
                 kwargs={},
-                send=partial(notify, self.clients, RunState.of_script(context).notifier),
+                send=partial(notify, self.clients, RunState.of_any(context).notifier),
                 facts={"step": "the training has ended"},
             )
         return super().execute(context)
@@ -86,15 +86,16 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         self.log.info("%s approved the model", who)
         return super().execute(context)
 
-    def _question(self, context: Context, conf: ScriptConf) -> Question:
+    def _question(self, context: Context, conf: BaseRunConf) -> Question:
         metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
+        metrics = metrics or result_of(context, TaskId.TRAIN).get("final_metrics") or {}
         lines = "\n".join(f"- {name}: {value:.6g}" for name, value in metrics.items())
         model = result_of(context, TaskId.TRAIN)["model_artifact"]
         wait = timedelta(seconds=conf.approval_timeout_s)
         return Question(
             subject=f"Register the model of {context['ti'].dag_id}, run {context['ti'].run_id}?",
             body=f"{lines or '- no metrics'}\n- model: {model}\n- register_when: "
-            f"{conf.register_when or 'none'}\n\nWithout an answer within {wait}: *{REJECT}*.",
+            f"{conf.condition or 'none'}\n\nWithout an answer within {wait}: *{REJECT}*.",
             options=(APPROVE, REJECT),
             default=REJECT,
             timeout_s=conf.approval_timeout_s,
