@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class LossCurve:
     """One training. All series begin with step 1.
 
     Attributes:
-        loss: of each step. rate: the learning rate. norm: of the gradient.
+        loss: of each step. rate: the learning rate. norm: of the gradient, or None.
         validation: loss on the validation split, every `eval_every` steps. accuracy: likewise.
         seconds: of each step. units: tokens or samples of each step.
         every: steps between two lines; None for what the reader asks for.
@@ -42,7 +42,7 @@ class LossCurve:
 
     loss: Series
     rate: Series
-    norm: Series
+    norm: Series | None
     validation: Series | None = None
     accuracy: Series | None = None
     eval_every: int = 0
@@ -95,7 +95,7 @@ class LossCurve:
             time=now,
             loss=float(self.loss[place]),
             learning_rate=float(self.rate[place]),
-            gradient_norm=float(self.norm[place]),
+            gradient_norm=None if self.norm is None else float(self.norm[place]),
             units_per_second=units_per_second,
             step_seconds=seconds,
         )
@@ -492,6 +492,20 @@ def unlabelled_batches(draw: Draw) -> LossCurve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=facts)
 
 
+def unlabelled_batches_without_norm(draw: Draw) -> LossCurve:
+    """The same from a script that records no gradient norm."""
+    return replace(unlabelled_batches(draw), norm=None)
+
+
+def infinite_losses_of_fp16(draw: Draw) -> LossCurve:
+    """CTC in fp16: a text longer than its audio has an infinite loss, and the scaler skips the step."""
+    loss, norm = draw.power_law() * (1 + draw.noise(0.03)), draw.spread(0.3)
+    for at in draw.integers(1, draw.n - 5, 8):
+        few = slice(at, at + int(draw.integers(1, 4)))
+        loss[few], norm[few] = math.inf, math.nan
+    return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=Facts(precision="fp16"))
+
+
 def _s_curve(draw: Draw, *, begin: float, length: float) -> Series:
     """Return the logistic function from 0 to 1 over shares of the run."""
     rise: Series = 1 / (1 + np.exp((begin - draw.x) / length))
@@ -515,6 +529,7 @@ FAMILIES: Mapping[str, Callable[[Draw], LossCurve]] = {
         classification_to_zero, early_plateau, uneven_steps, longer_texts_later, fast_first_epoch, slow_checkpoints,
         rare_class, overflowing_scaler, skipped_batches, reference,
         adversarial_term, penalty_from_zero, value_of_rising_returns, unlabelled_batches,
+        unlabelled_batches_without_norm, infinite_losses_of_fp16,
     )
 }  # fmt: skip
 
