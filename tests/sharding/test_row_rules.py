@@ -150,6 +150,32 @@ def test_arguments_as_json_text_stay_json() -> None:
     assert texts[0]["city"] == "Rome"
 
 
+R1 = PLAIN.replace("message.content | trim", "message.content.split('</think>')[-1] | trim")
+QWEN = PLAIN.replace(
+    "message.content | trim",
+    "('<think>' + message.content.split('<think>')[-1]) if loop.last else message.content.split('</think>')[-1]",
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "lost"),
+    [
+        (PLAIN, []),
+        (R1, ["thinking of earlier answers", "the thinking of an answer"]),
+        (QWEN, ["thinking of earlier answers"]),
+    ],
+    ids=["kept", "cut", "the last kept"],
+)
+def test_thinking_that_a_template_cuts_off_is_found(template: str, lost: list[str]) -> None:
+    thought = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nHi."}
+    render = ChatTemplate(sources={"default": template}, tokens={}).render
+
+    found = losses_of([USER, thought, USER, thought], tools=None, render=render)
+
+    assert [what.partition(",")[0] for what, _ in found] == lost
+    assert [bool(remedy) for _, remedy in found] == ["earlier" not in what for what in lost]
+
+
 @pytest.mark.parametrize(
     "given", [{"city": "Rome", "of": "Güell"}, '{"city": "Rome", "of": "Güell"}']
 )

@@ -115,7 +115,7 @@ class SeriesRow:
 
     @property
     def has_ended(self) -> bool:
-        """Whether observations that meet the condition were followed by one that does not."""
+        """True if observations that meet the condition were followed by one that does not."""
         return 0 in self._history.values
 
     @property

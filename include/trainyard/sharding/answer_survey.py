@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from jinja2 import TemplateError
 from trainyard.errors import Finding, SpecError
 from trainyard.sharding.answer_rows import KEYS, conversations_of, faults_of, format_of, texts_of
 from trainyard.sharding.row_rules import (
+    THINKING,
     key_faults,
     losses_of,
     parse_row,
@@ -62,7 +64,7 @@ class AnswerSurvey:
         text_bytes: UTF-8 bytes of the rows' texts.
         findings: the first faults of bad rows, at most `MAX_FINDINGS`.
         losses: number of rows and first row, by the part that the chat template leaves out or rejects.
-        unused: number of rows by key that the training ignores.
+        unused: number of rows by key, or other part, that the training ignores.
     """
 
     uri: str
@@ -130,9 +132,11 @@ class AnswerSurvey:
             found = (Finding(where=where, what=each) for each in faults)
             self.findings += list(found)[: max(0, MAX_FINDINGS - len(self.findings))]
             return
-        if losses := self._losses(row):
+        losses = self._losses(row)
+        self.unused.update(what.partition(",")[0] for what, remedy in losses if not remedy)
+        if errors := [each for each in losses if each[1]]:
             self.num_bad += 1
-            for each in losses:
+            for each in errors:
                 count, first = self.losses.get(each, (0, where))
                 if count or len(self.losses) < MAX_FINDINGS:
                     self.losses[each] = count + 1, first
@@ -146,7 +150,10 @@ class AnswerSurvey:
         self._measure(row)
 
     def _losses(self, row: dict[str, Any]) -> list[Loss]:
-        """Return the parts of a row's conversations that the chat template leaves out or rejects."""
+        """Return the parts of a row's conversations that the chat template leaves out or rejects.
+
+        The thinking in `messages` has no remedy, because the job may render them with TRL's training template.
+        """
         if self.template is None or self.num_rendered >= MAX_RENDERED:
             return []
         found: list[Loss] = []
@@ -165,15 +172,18 @@ class AnswerSurvey:
                         "correct the row, or use another chat template",
                     )
                 )
+        if "messages" in row:
+            found = [(what, "" if what == THINKING else remedy) for what, remedy in found]
         return list(dict.fromkeys(found))
 
     def _measure(self, row: dict[str, Any]) -> None:
-        texts = [text.encode("utf-8", "surrogatepass") for text in texts_of(row)]
-        size = sum(map(len, texts))
+        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts_of(row))
         self.text_bytes += size
         self.longest_bytes = max(self.longest_bytes, size)
         self._sizes[next((each for each in _BUCKETS if size <= each), _BUCKETS[-1])] += 1
-        digest = hashlib.blake2b(b"\0".join(texts), digest_size=8).digest()
+        kind = format_of(row)
+        used = {key: row.get(key) for key in (*(KEYS[kind] if kind else ()), "tools")}
+        digest = hashlib.blake2b(json.dumps(used, sort_keys=True).encode(), digest_size=8).digest()
         if digest in self._digests:
             self.num_duplicates += 1
         elif len(self._digests) < MAX_DIGESTS:
@@ -228,8 +238,10 @@ class AnswerSurvey:
         if len(self.formats) > 1:
             yield f"{self.uri}: rows of several formats: {dict(self.formats)}"
         if self.unused:
-            keys = ", ".join(f"{key} in {count} rows" for key, count in sorted(self.unused.items()))
-            yield f"{self.uri}: keys that the training ignores: {keys}"
+            parts = ", ".join(
+                f"{name} in {count} rows" for name, count in sorted(self.unused.items())
+            )
+            yield f"{self.uri}: parts that the training ignores: {parts}"
         if not self.is_complete:
             yield (
                 f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the "

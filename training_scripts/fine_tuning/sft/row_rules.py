@@ -7,6 +7,7 @@ The data check and the job apply the same rules. The job's container has no trai
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Message = Mapping[str, Any]
-    # A part that the chat template leaves out, as the object of "has", and the remedy.
+    # A part that the chat template leaves out, as the object of "has", and the remedy; "" if it may be left out.
     Loss = tuple[str, str]
     Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None], str]
 
@@ -29,6 +30,9 @@ REJECTED_KEYS = {
 }
 """Keys of a row that the training cannot use, and what to do with each."""
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "weight")
+THINKING = "the thinking of an answer, which the base model's chat template leaves out"
+EARLIER_THINKING = "thinking of earlier answers"
+_THINKING_END = re.compile(r"</\w*think\w*>|\[/think\]", re.IGNORECASE)
 _MARK = "zq{number}trainyardqz"
 """Word that no row has: lowercase and without punctuation, so that templates do not change it."""
 
@@ -138,9 +142,8 @@ def with_call_arguments(
     for form in (_as_object, _as_text):
         changed = [_with_arguments(each, form) for each in messages]
         marks: dict[str, Loss] = {}
-        marked = [_marked_message(each, marks) for each in template_messages(changed)]
         try:
-            text = render(marked, tools)
+            text = render(_marked_messages(changed, marks), tools)
         except (TemplateError, TypeError, ValueError, KeyError):
             continue
         if not any(f"'{word}': '{word}'" in text or f'\\"{word}\\"' in text for word in marks):
@@ -153,7 +156,8 @@ def losses_of(
 ) -> list[Loss]:
     """Return the parts of a conversation that are not in its rendered text, each kind once, and their remedies.
 
-    A word is added to each part. A part whose word is not in the text is lost, however the template formats it.
+    A word is added to each part. A part whose word is not in the text is lost, however the template formats it. The
+    thinking of earlier answers may be lost: the templates of models with thinking leave it out when they answer, too.
 
     Args:
         messages: a conversation of valid messages.
@@ -161,7 +165,7 @@ def losses_of(
         render: renders messages and tools with the chat template; it raises what the template raises.
     """
     marks: dict[str, Loss] = {}
-    marked = [_marked_message(each, marks) for each in template_messages(messages)]
+    marked = _marked_messages(messages, marks)
     marked_tools = [_marked_tool(each, marks) for each in tools] if tools else None
     text = render(marked, marked_tools).lower()
     return list(dict.fromkeys(loss for word, loss in marks.items() if word not in text))
@@ -175,20 +179,43 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def _word(marks: dict[str, Loss], part: str, remedy: str) -> str:
+def _lost_word(marks: dict[str, Loss], part: str, remedy: str) -> str:
+    return _word(marks, (f"{part}, which the base model's chat template leaves out", remedy))
+
+
+def _word(marks: dict[str, Loss], loss: Loss) -> str:
     """Return a new word that stands for a part."""
     word = _MARK.format(number=len(marks))
-    marks[word] = (f"{part}, which the base model's chat template leaves out", remedy)
+    marks[word] = loss
     return word
 
 
-def _marked_message(message: Message, marks: dict[str, Loss]) -> Message:
+def _with_marked_thinking(content: str, marks: dict[str, Loss], *, is_last: bool) -> str:
+    """Return a text with a word at the end of its thinking, if it has some."""
+    if not (end := _THINKING_END.search(content)):
+        return content
+    remedy = "use a chat template that keeps it, or remove it from the rows"
+    word = _word(marks, (THINKING, remedy) if is_last else (EARLIER_THINKING, ""))
+    return f"{content[: end.start()]} {word} {content[end.start() :]}"
+
+
+def _marked_messages(messages: Sequence[Message], marks: dict[str, Loss]) -> list[Message]:
+    last = len(messages) - 1
+    return [
+        _marked_message(each, marks, is_last=number == last)
+        for number, each in enumerate(template_messages(messages))
+    ]
+
+
+def _marked_message(message: Message, marks: dict[str, Loss], *, is_last: bool) -> Message:
     role, content, made = message.get("role"), message.get("content"), dict(message)
     if isinstance(content, str) and content.strip():
         is_developer = role == "developer"
         remedy = "rename the role to system" if is_developer else "use another chat template"
         part = f"a message of role {role}{' with tool_calls' * bool(message.get('tool_calls'))}"
-        made["content"] = f"{content} {_word(marks, part, remedy)}"
+        made["content"] = (
+            f"{_with_marked_thinking(content, marks, is_last=is_last)} {_lost_word(marks, part, remedy)}"
+        )
     if isinstance(calls := message.get("tool_calls"), list):
         made["tool_calls"] = [
             _marked_call(each, f"a message of role {role}", marks) for each in calls
@@ -204,9 +231,9 @@ def _marked_call(call: Any, where: str, marks: dict[str, Loss]) -> Any:
     made, part = dict(call), f"tool_calls in {where}"
     remedy = "use a chat template with tools, or remove tool_calls"
     if isinstance(call.get("name"), str):
-        made["name"] += _word(marks, part, remedy)
+        made["name"] += _lost_word(marks, part, remedy)
     if arguments := call.get("arguments"):
-        made["arguments"] = _with_word(arguments, _word(marks, f"arguments of {part}", remedy))
+        made["arguments"] = _with_word(arguments, _lost_word(marks, f"arguments of {part}", remedy))
     return made
 
 
@@ -215,7 +242,7 @@ def _marked_tool(tool: Mapping[str, Any], marks: dict[str, Loss]) -> Mapping[str
         return {**tool, "function": _marked_tool(tool["function"], marks)}
     if not isinstance(tool.get("name"), str):
         return tool
-    word = _word(marks, "tools", "use a chat template with tools, or remove tools")
+    word = _lost_word(marks, "tools", "use a chat template with tools, or remove tools")
     return {**tool, "name": tool["name"] + word}
 
 

@@ -65,7 +65,7 @@ def read_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         FineTuningError: there is no such file, or a line is not a JSON object with usable keys.
     """
-    files = sorted(folder.rglob("*.jsonl"))
+    files = sorted(each for each in folder.rglob("*.jsonl") if each.is_file())
     if not files:
         raise FineTuningError(
             f"{folder} has no *.jsonl files; set the channel to a prefix with such files"
@@ -209,10 +209,9 @@ class RowTokenizer:
         Raises:
             FineTuningError: a message, a tool call or the tools are not in the rendered text.
         """
-        if losses := losses_of(messages, tools=tools, render=render):
-            raise FineTuningError(
-                "; ".join(f"{where} has {what}; {remedy}" for what, remedy in losses)
-            )
+        losses = losses_of(messages, tools=tools, render=render)
+        if lost := [f"{where} has {what}; {remedy}" for what, remedy in losses if remedy]:
+            raise FineTuningError("; ".join(lost))
 
     def _marked_answers(
         self, messages: Sequence[Message], *, tools: Any, given: str, where: str

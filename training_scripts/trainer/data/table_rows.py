@@ -90,7 +90,9 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         if not unusable.any():
             return None
         first = int(unusable.nonzero()[0])
-        allowed = f"one of {list(target.classes)[:12]}" if target.classes else "a finite number"
+        classes = list(target.classes or ())
+        more = f" and {len(classes) - 12} others" if len(classes) > 12 else ""
+        allowed = f"one of {classes[:12]}{more}" if classes else "a finite number"
         return (
             f"shard {path}: {int(unusable.sum())} of {len(values)} rows have no usable target "
             f"{target.name!r}; the first is row {first} with {values[first].item()}; allowed: "
