@@ -92,8 +92,16 @@ def conf_of(place: str, data: str, **params: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
-    [{}, {"strategy": "fsdp", "instance_count": 2}],
-    ids=["ddp", "fsdp on two hosts"],
+    [
+        {},
+        {"strategy": "fsdp", "instance_count": 2},
+        {
+            "strategy": "deepspeed",
+            "instance_count": 2,
+            "hyperparameters": {"save_steps": 10, "ds_config": {"zero_optimization": {"stage": 1}}},
+        },
+    ],
+    ids=["ddp", "fsdp on two hosts", "deepspeed on two hosts"],
 )
 def test_lora_is_interrupted_beats_its_base_and_is_registered(
     database: Any,

@@ -29,14 +29,20 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     root = str(tmp_path / "team")
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", CONNECTION.replace("ROOT", root))
 
-    def found(source_dir: str, entry_point: str = "train.py") -> list[str]:
+    def found(
+        source_dir: str, entry_point: str = "train.py", requirements: str | None = None
+    ) -> list[str]:
         clients = AwsClients(ConnectionArguments())
         source_dir = source_dir.replace("ROOT", str(tmp_path))
         project = tmp_path / "home"
         return [
             f"{each.where}: {each.what}"
             for each in script_findings(
-                clients, source_dir, entry_points=[entry_point], project=project
+                clients,
+                source_dir,
+                entry_points=[entry_point],
+                requirements=requirements,
+                project=project,
             )
         ]
 
@@ -63,6 +69,18 @@ def test_folders_of_scripts_may_be_sent(
 )
 def test_other_folders_may_not(findings: Callable[..., list[str]], source_dir: str) -> None:
     assert findings(source_dir)
+
+
+def test_requirements_are_a_file_of_the_folder(
+    findings: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "team" / "scripts" / "gpu.txt").write_text("deepspeed\n")
+
+    assert findings("ROOT/team/scripts", requirements="gpu.txt") == []
+    for each in ("cpu.txt", "../../home/dags/mine/train.py"):
+        assert findings("ROOT/team/scripts", requirements=each) == [
+            "requirements: is not a file of the source folder"
+        ]
 
 
 def test_link_in_the_project_is_what_it_leads_to(

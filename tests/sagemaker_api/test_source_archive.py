@@ -50,6 +50,21 @@ def test_times_do_not_change_the_hash_and_content_does(folder: Path) -> None:
     assert source_archive(folder).sha256 != before
 
 
+def test_chosen_requirements_travel_as_requirements_txt(folder: Path) -> None:
+    (folder / "requirements.txt").write_text("peft==0.21.2\n")
+    (folder / "gpu.txt").write_text("deepspeed==0.19.8\n")
+
+    archive = source_archive(folder, requirements="gpu.txt")
+
+    with tarfile.open(fileobj=io.BytesIO(archive.content)) as packed:
+        member = packed.extractfile("requirements.txt")
+        assert member is not None
+        assert member.read() == b"deepspeed==0.19.8\n"
+    assert source_archive(folder).sha256 != archive.sha256
+    with pytest.raises(SpecError, match=r"requirements: does not exist in source_dir.*'gpu\.txt'"):
+        source_archive(folder, requirements="gpus.txt")
+
+
 def test_airflows_configuration_does_not_travel(folder: Path) -> None:
     (folder / "trainer" / "airflow.cfg").write_text(
         "[core]\nfernet_key = secret\n", encoding="utf-8"

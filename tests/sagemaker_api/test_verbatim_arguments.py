@@ -74,6 +74,18 @@ def test_the_script_gets_them_first_and_its_hyperparameters_after_them(tmp_path:
     assert said["first"].endswith("code/jobs")
 
 
+def test_requirements_are_those_of_the_folder_that_is_packed() -> None:
+    assert spec(requirements="gpu.txt").requirements == "gpu.txt"
+    with pytest.raises(SpecError, match="requirements: need a source folder or repository"):
+        spec(
+            requirements="gpu.txt",
+            arguments=(),
+            source_dir="s3://bucket/code/sourcedir.tar.gz",
+        )
+    with pytest.raises(SpecError, match="requirements: need an entry_point"):
+        spec(requirements="gpu.txt", arguments=(), entry_point=None)
+
+
 def test_sigterm_is_forwarded_to_the_program_that_runs() -> None:
     algorithm = rendered(forward_sigterm=True)["AlgorithmSpecification"]
     assert algorithm["ContainerArguments"][0] == "trainyard_arguments.py"

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from trainyard.errors import SpecError
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.specs.fine_tune_conf import FineTuneConf
 from trainyard.specs.script_conf import ScriptConf
 
 PLACES = {"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/"}
 SHARDED = {"strategy": "fsdp", "instance_count": 2}
+ZERO = {"strategy": "deepspeed", "instance_count": 2}
+STAGE_3 = {"zero_optimization": {"stage": 3}}
 LADDER = [{"instance_type": "ml.g5.12xlarge"}, {"instance_type": "ml.g5.2xlarge"}]
 MEASURED = {**PLACES, "validation_data": "s3://bucket/test/"}
 
@@ -64,6 +67,26 @@ def test_strategy_and_bits_of_the_base_are_hyperparameters() -> None:
     assert eight.hyperparameters["strategy"] == "ddp"
 
 
+def test_deepspeed_has_its_configuration_and_its_own_requirements() -> None:
+    zero = script_of(**PLACES, **ZERO, hyperparameters={"ds_config": STAGE_3})
+
+    assert zero.hyperparameters["strategy"] == "deepspeed"
+    assert zero.hyperparameters["ds_config"] == STAGE_3
+    assert zero.requirements == "requirements_deepspeed.txt"
+    assert script_of(**PLACES, **SHARDED).requirements is None
+
+
+def test_requirements_of_deepspeed_are_the_others_and_deepspeed() -> None:
+    folder = TRAINING_SCRIPTS / "fine_tuning"
+    lines = (folder / "requirements_deepspeed.txt").read_text().splitlines()
+
+    common = (folder / "requirements.txt").read_text().splitlines()
+    (added,) = sorted(set(lines) - set(common))
+    assert added.startswith("deepspeed==")
+    assert set(common) < set(lines)
+    assert added in (TRAINING_SCRIPTS.parent / "images/deepspeed/requirements.txt").read_text()
+
+
 def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
     ladder = [{"instance_type": "ml.g5.2xlarge", "use_spot_instances": True}]
     topic = {"topic_arn": "arn:aws:sns:us-east-1:123456789012:runs"}
@@ -83,7 +106,7 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         ({"train_data": "train.jsonl"}, "train_data", "s3://bucket/prefix"),
         ({"artifact": "adapter", "adapter": "none"}, "artifact", 'set artifact to "merged"'),
         ({"method": "dpo", "packing": True}, "packing", "is not supported by method dpo"),
-        ({"strategy": "zero"}, "strategy", "ddp, fsdp"),
+        ({"strategy": "zero"}, "strategy", "ddp, fsdp, deepspeed"),
         (
             {**SHARDED, "adapter": "qlora", "hyperparameters": {"load_in_8bit": True}},
             "hyperparameters.load_in_8bit",
@@ -91,6 +114,46 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         ),
         ({**SHARDED, "instance_count": 1}, "strategy", "only one rank to shard over"),
         ({"strategy": "fsdp", "capacity_ladder": LADDER}, "strategy", "1 x ml.g5.2xlarge"),
+        ({**ZERO, "instance_count": 1}, "strategy", "is deepspeed, but there is only one rank"),
+        (
+            {
+                **ZERO,
+                "adapter": "qlora",
+                "hyperparameters": {"ds_config": STAGE_3, "load_in_8bit": True},
+            },
+            "hyperparameters.load_in_8bit",
+            "ZeRO-3, which cannot shard a base in 8 bits",
+        ),
+        (
+            {**SHARDED, "hyperparameters": {"ds_config": STAGE_3}},
+            "hyperparameters.ds_config",
+            'set strategy to "deepspeed"',
+        ),
+        (
+            {**ZERO, "hyperparameters": {"ds_config": {**STAGE_3, "bf61": {"enabled": True}}}},
+            "hyperparameters.ds_config.bf61",
+            "'bf16'",
+        ),
+        (
+            {**ZERO, "hyperparameters": {"ds_config": {"zero_optimization": {"stage": 0}}}},
+            "hyperparameters.ds_config.zero_optimization.stage",
+            "1, 2, 3",
+        ),
+        (
+            {**ZERO, "hyperparameters": {"ds_config": {**STAGE_3, "optimizer": {}}}},
+            "hyperparameters.ds_config.optimizer",
+            "learning_rate",
+        ),
+        (
+            {**ZERO, "hyperparameters": {"ds_config": {**STAGE_3, "train_batch_size": 8}}},
+            "hyperparameters.ds_config.train_batch_size",
+            "batch_size",
+        ),
+        (
+            {**ZERO, "hyperparameters": {"ds_config": "ds.json"}},
+            "hyperparameters.ds_config",
+            "JSON",
+        ),
         ({"hyperparameters": {"load_in_8bit": True}}, "hyperparameters.load_in_8bit", "qlora"),
         ({"epochs": 0}, "epochs", "more than 0"),
         ({"rank": 0}, "rank", "at least 1"),

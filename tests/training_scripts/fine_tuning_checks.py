@@ -165,18 +165,22 @@ def pair_texts(folder: Path) -> dict[str, Any]:
     }
 
 
+STAGE_3 = '{"zero_optimization": {"stage": 3}}'
 ADAPTERS: dict[str, dict[str, Any]] = {
     "lora": {},
     "fsdp": {"strategy": "fsdp"},
     "qlora": {"adapter": "qlora"},
     "qlora_8bit": {"adapter": "qlora", "load_in_8bit": True},
     "fsdp_qlora": {"adapter": "qlora", "strategy": "fsdp"},
+    "zero_3": {"strategy": "deepspeed", "ds_config": STAGE_3},
+    "zero_3_qlora": {"adapter": "qlora", "strategy": "deepspeed", "ds_config": STAGE_3},
 }
 
 
 def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
     """Return what training an adapter changed of the base model's weights, as the trainer holds them."""
-    if "fsdp" in kind:
+    is_sharded = "fsdp" in kind or "zero" in kind
+    if is_sharded:
         rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         os.environ |= rank | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     paths = _paths(folder, f"frozen-{kind}", data="chat")
@@ -195,7 +199,7 @@ def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
         "changed": [
             name
             for name, value in base.items()
-            if ("fsdp" not in kind or name in trained) and _bytes(value) != _bytes(trained[name])
+            if (not is_sharded or name in trained) and _bytes(value) != _bytes(trained[name])
         ],
         "adapter_moved": any(
             bool(value.abs().sum()) for name, value in trained.items() if "lora_B" in name
@@ -205,12 +209,23 @@ def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return all tensors of a model, those of a quantization included; of a sharded one the whole weights."""
+    if any(hasattr(each, "ds_id") for each in model.parameters()):
+        return _gathered(model)
     sharded = {
         name: each.full_tensor()
         for name, each in model.named_parameters()
         if isinstance(each, DTensor)
     }
     return sharded or model.state_dict()
+
+
+def _gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the whole weights that ZeRO-3 shards."""
+    import deepspeed  # only some environments have it
+
+    named = dict(model.named_parameters())
+    with deepspeed.zero.GatheredParameters(list(named.values())):
+        return {name: each.detach().clone() for name, each in named.items()}
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

@@ -14,6 +14,7 @@ import select
 import sys
 import threading
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
 
 def serve() -> None:
     """Answer requests until stdin ends."""
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
+    with redirect_stdout(sys.stderr):  # DeepSpeed writes to stdout
+        for name in sys.argv[1:]:
+            importlib.import_module(name)
     answer({"ready": threading.active_count()})
     for line in sys.stdin:
         request = json.loads(line)

@@ -26,7 +26,7 @@ from tests.training_scripts.inference_client import answers_of
 from trainyard_watch.stopping import GRACE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +34,19 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
 FOLDER = SCRIPTS / "fine_tuning"
 LORA = {"max_steps": 12, "save_steps": 5, "learning_rate": 1e-3}
+TWO_HOSTS = {"num_ranks": 2, "num_hosts": 2}
+ZERO = {
+    stage: {"strategy": "deepspeed", "ds_config": f'{{"zero_optimization": {{"stage": {stage}}}}}'}
+    for stage in (1, 2, 3)
+}
 STRATEGIES: dict[str, dict[str, Any]] = {
     "lora": {},
-    "fsdp": {"strategy": "fsdp", "num_ranks": 2, "num_hosts": 2},
+    "fsdp": {"strategy": "fsdp", **TWO_HOSTS},
+    "zero_3": {**ZERO[3], **TWO_HOSTS},
     "qlora": {"adapter": "qlora"},
     "qlora_8bit": {"adapter": "qlora", "load_in_8bit": True},
-    "fsdp_qlora": {"adapter": "qlora", "strategy": "fsdp", "num_ranks": 2, "num_hosts": 2},
+    "fsdp_qlora": {"adapter": "qlora", "strategy": "fsdp", **TWO_HOSTS},
+    "zero_3_qlora": {"adapter": "qlora", **ZERO[3], **TWO_HOSTS},
 }
 
 
@@ -49,21 +56,35 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     image = next(each for each in read_image_files() if each.name == "huggingface")
     layers = need_built(ImageStore(folder=default_folder()), image).glob("lib/*/site-packages")
     place = tmp_path_factory.mktemp("fine_tuning") / "environment"
+    (layer,) = layers
+    above = [str(layer), (layer / "trainyard-environment.pth").read_text().strip()]
+    return installed(place, "requirements.txt", above=above)
+
+
+@pytest.fixture(scope="module")
+def zero_python(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an interpreter that also has DeepSpeed."""
+    (packages,) = python.parents[1].glob("lib/*/site-packages")
+    above = [str(packages), *(packages / "image.pth").read_text().splitlines()]
+    place = tmp_path_factory.mktemp("deepspeed") / "environment"
+    return installed(place, "requirements_deepspeed.txt", above=above)
+
+
+def installed(place: Path, requirements: str, *, above: list[str]) -> Path:
+    """Return the interpreter of a new environment with a file's packages, above folders of other packages."""
     venv.create(place, with_pip=False)
     (packages,) = place.glob("lib/*/site-packages")
-    (layer,) = layers
-    lines = [str(layer), (layer / "trainyard-environment.pth").read_text().strip()]
-    (packages / "image.pth").write_text("\n".join(lines) + "\n")
+    (packages / "image.pth").write_text("\n".join(above) + "\n")
     interpreter = place / "bin" / "python"
     install = ["-m", "pip", "--python", interpreter, "install", "-q", "-r"]
     done = subprocess.run(
-        [sys.executable, *install, FOLDER / "requirements.txt"],
+        [sys.executable, *install, FOLDER / requirements],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode and not has_index():
-        pytest.skip("PEFT and TRL cannot be installed, no package index can be reached")
+        pytest.skip(f"{requirements} cannot be installed, no package index can be reached")
     assert done.returncode == 0, done.stderr
     return interpreter
 
@@ -78,12 +99,35 @@ def folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(python: Path) -> Iterator[RankServer]:
-    """Yield the parent of all ranks."""
+    """Yield the parent of all ranks without DeepSpeed."""
     server = RankServer(
         python=python, preload=("train_sft", "sft.training"), path=(SCRIPTS, FOLDER)
     )
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def zero_server(zero_python: Path) -> Iterator[RankServer]:
+    """Yield the parent of ranks with DeepSpeed."""
+    server = RankServer(
+        python=zero_python,
+        preload=("train_sft", "sft.training", "deepspeed"),
+        path=(SCRIPTS, FOLDER),
+    )
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server_of(request: pytest.FixtureRequest) -> Callable[[str], RankServer]:
+    """Return the function from a kind of job to the parent of its ranks."""
+
+    def chosen(kind: str) -> RankServer:
+        server: RankServer = request.getfixturevalue("zero_server" if "zero" in kind else "server")
+        return server
+
+    return chosen
 
 
 class TuningContainer:
@@ -277,8 +321,12 @@ def test_pairs_are_trained_and_measured_as_the_template_renders_them(
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-def test_adapters_leave_the_base_bit_equal(python: Path, folder: Path, kind: str) -> None:
-    found = check(python, folder, "frozen_base", kind, str(unused_port()))
+def test_adapters_leave_the_base_bit_equal(
+    request: pytest.FixtureRequest, folder: Path, kind: str
+) -> None:
+    interpreter = request.getfixturevalue("zero_python" if "zero" in kind else "python")
+
+    found = check(interpreter, folder, "frozen_base", kind, str(unused_port()))
 
     assert found["weights"] > 30
     assert found["is_quantized"] == ("qlora" in kind)
@@ -296,10 +344,12 @@ def test_packing_equals_no_packing(python: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-def test_merged_equals_adapter(server: RankServer, python: Path, folder: Path, kind: str) -> None:
+def test_merged_equals_adapter(
+    server_of: Callable[[str], RankServer], python: Path, folder: Path, kind: str
+) -> None:
     for artifact in ("merged", "adapter"):
         options = {"data": "chat", "artifact": artifact, **LORA, **STRATEGIES[kind]}
-        job = TuningContainer(server, folder, f"{kind}-{artifact}", **options)
+        job = TuningContainer(server_of(kind), folder, f"{kind}-{artifact}", **options)
         assert job.run() == 0, job.log
 
     found = check(python, folder, "merged_logits", kind)
@@ -364,13 +414,18 @@ RESUMED = {
     "qlora": {**KINDS["lora"], **STRATEGIES["qlora"]},
     "qlora_8bit": {**KINDS["lora"], **STRATEGIES["qlora_8bit"]},
     "fsdp_qlora": {**KINDS["lora"], **STRATEGIES["fsdp_qlora"]},
+    "zero_2_full": {**KINDS["full"], **ZERO[2], **TWO_HOSTS},
+    "zero_3_lora": {**KINDS["lora"], **ZERO[3], **TWO_HOSTS},
+    "zero_3_qlora": {**KINDS["lora"], **STRATEGIES["zero_3_qlora"]},
 }
 
 
 @pytest.mark.parametrize("kind", RESUMED)
-def test_interrupted_equals_uninterrupted(server: RankServer, folder: Path, kind: str) -> None:
+def test_interrupted_equals_uninterrupted(
+    server_of: Callable[[str], RankServer], folder: Path, kind: str
+) -> None:
     whole, killed, stopped = (
-        TuningContainer(server, folder, f"{kind}-{name}", **RESUMED[kind])
+        TuningContainer(server_of(kind), folder, f"{kind}-{name}", **RESUMED[kind])
         for name in ("whole", "killed", "stopped")
     )
     assert whole.run() == 0, whole.log
@@ -428,6 +483,29 @@ def test_sharded_equals_ddp(server: RankServer, folder: Path, kind: str) -> None
     assert len(sharded.weights) == len(replicated.weights)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [
+        *(("full", 2), ("full", 3), ("lora", 3), ("packed", 1)),
+        *(("dpo", 3), ("dpo_full", 2), ("dpo_full", 3), ("qlora", 2), ("qlora", 3)),
+    ],
+)
+def test_zero_equals_ddp(zero_server: RankServer, folder: Path, kind: str, stage: int) -> None:
+    options = {**RESUMED[kind], "max_steps": 6, "num_ranks": 2}
+    replicated, sharded = (
+        TuningContainer(zero_server, folder, f"{kind}-{stage}-{name}", **{**options, **strategy})
+        for name, strategy in (("replicated", {}), ("sharded", ZERO[stage]))
+    )
+
+    for job in (replicated, sharded):
+        assert job.run() == 0, job.log
+
+    assert {1, 6} <= replicated.losses.keys() & sharded.losses.keys()
+    for step in replicated.losses.keys() & sharded.losses.keys():
+        assert sharded.losses[step] == pytest.approx(replicated.losses[step], abs=1e-5)
+    assert len(sharded.weights) == len(replicated.weights)
+
+
 def test_every_host_deletes_old_checkpoints(server: RankServer, folder: Path) -> None:
     options = {**LORA, **STRATEGIES["fsdp"], "max_steps": 5, "save_steps": 1}
     job = TuningContainer(server, folder, "rotated", data="chat", **options)
@@ -437,8 +515,12 @@ def test_every_host_deletes_old_checkpoints(server: RankServer, folder: Path) ->
     assert job.checkpoints() == [["checkpoint-3", "checkpoint-4", "checkpoint-5"]] * 2
 
 
-def test_sharding_without_ranks_is_refused(server: RankServer, folder: Path) -> None:
-    job = TuningContainer(server, folder, "no-ranks", data="chat", **LORA, strategy="fsdp")
+@pytest.mark.parametrize(("strategy", "kind"), [("fsdp", ""), ("deepspeed", "zero")])
+def test_sharding_without_ranks_is_refused(
+    server_of: Callable[[str], RankServer], folder: Path, strategy: str, kind: str
+) -> None:
+    options = {**LORA, "strategy": strategy}
+    job = TuningContainer(server_of(kind), folder, f"no-ranks-{strategy}", data="chat", **options)
 
     assert job.run() == 1
 

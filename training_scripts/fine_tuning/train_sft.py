@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     paths = ContainerPaths.from_environment(os.environ)
     try:
-        options = Options.read(argv)
+        options = Options.read(argv, sm_hps=os.environ.get("SM_HPS", "{}"))
         from sft import training  # noqa: PLC0415  # seconds, and only if the options are right
 
         return training.train(options, paths)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
+REQUIREMENTS_NAME = "requirements.txt"
+"""File of the archive that the container installs with pip before it starts the script."""
 MAX_SOURCE_BYTES = 256 * 1024**2
 WATCH = TRAINING_SCRIPTS / "trainyard_watch"
 """Folder of the package that a script imports to report its progress."""
@@ -38,7 +40,11 @@ class SourceArchive:
 
 
 def source_archive(
-    source_dir: Path, *, entry_point: str | None = None, has_arguments: bool = False
+    source_dir: Path,
+    *,
+    entry_point: str | None = None,
+    requirements: str | None = None,
+    has_arguments: bool = False,
 ) -> SourceArchive:
     """Return the folder as tar.gz, without hidden files, caches, `node_modules` and `venv`.
 
@@ -49,16 +55,19 @@ def source_archive(
     Args:
         source_dir: the folder.
         entry_point: a file that the folder must have.
+        requirements: the folder's file that becomes requirements.txt; None = the folder's own requirements.txt.
         has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:
         SpecError: the folder does not exist, is empty or too large, has Airflow's configuration or a link to a path
-            outside of it, or lacks the entry point.
+            outside of it, or lacks the entry point or the requirements.
     """
     files = dict(_files(source_dir)) if source_dir.is_dir() else {}
-    findings = list(_findings(source_dir, files, entry_point))
+    findings = list(_findings(source_dir, files, entry_point, requirements))
     if findings:
         raise SpecError(findings, subject="source code")
+    if requirements:
+        files[REQUIREMENTS_NAME] = files[requirements]
     files = _with_watch(files) | ({ARGUMENTS_FILE.name: ARGUMENTS_FILE} if has_arguments else {})
     buffer = io.BytesIO()
     with (
@@ -89,7 +98,9 @@ def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
     return {**files, **package}
 
 
-def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> Iterator[Finding]:
+def _findings(
+    folder: Path, files: dict[str, Path], entry_point: str | None, requirements: str | None
+) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding(
             where="source_dir",
@@ -129,12 +140,14 @@ def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> 
             allowed=f"at most {format_bytes(MAX_SOURCE_BYTES)}",
             next_step="move data to a channel",
         )
-    if entry_point and entry_point not in files:
-        near = near_matches(entry_point, files)
+    for where, name in (("entry_point", entry_point), ("requirements", requirements)):
+        if not name or name in files:
+            continue
+        near = near_matches(name, files)
         yield Finding(
-            where="entry_point",
+            where=where,
             what="does not exist in source_dir",
-            got=entry_point,
+            got=name,
             allowed=None if near else ", ".join(sorted(files)[:10]) or None,
             next_step=did_you_mean(near),
         )

@@ -11,19 +11,26 @@ from trainyard.errors import Finding, not_an_s3_uri, unknown_key
 from trainyard.installation import SHIPPED
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.strategies.deepspeed import (
+    HYPERPARAMETER as DS_CONFIG,
+    stage_of,
+    trainer_findings,
+)
 
 SOURCE_DIR = f"{SHIPPED}fine_tuning"
+DEEPSPEED_REQUIREMENTS = "requirements_deepspeed.txt"
+"""File of SOURCE_DIR with DeepSpeed, which AWS's images lack."""
 ENTRY_POINT, EVALUATION_ENTRY_POINT = "train_sft.py", "evaluate_sft.py"
 CHOICES = {
     "method": ("sft", "dpo"),
     "adapter": ("lora", "qlora", "none"),
-    "strategy": ("ddp", "fsdp"),
+    "strategy": ("ddp", "fsdp", "deepspeed"),
     "artifact": ("merged", "adapter"),
 }
 FURTHER_HYPERPARAMETERS = (
     *("load_in_8bit", "lora_alpha", "lora_dropout", "target_modules", "lr_scheduler"),
     *("warmup_steps", "weight_decay", "gradient_accumulation_steps", "beta", "eval_steps"),
-    *("save_steps", "logging_steps"),
+    *("save_steps", "logging_steps", DS_CONFIG),
 )
 """Hyperparameters of train_sft.py that have no field of their own."""
 HUB_MODEL = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -52,7 +59,7 @@ class FineTuneConf(BaseRunConf):
         batch_size: sequences per rank and forward pass.
         max_length: largest number of tokens per sample.
         strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state over the
-            ranks.
+            ranks; `deepspeed` shards them by ZeRO, with the stage in the hyperparameter `ds_config`.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
         register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
             so the condition is ignored.
@@ -88,11 +95,18 @@ class FineTuneConf(BaseRunConf):
         yield from _unknown_hyperparameters(self)
         yield from _contradictions(self)
         yield from _sharding(self)
+        yield from _zero(self)
 
     @property
     def is_from_hub(self) -> bool:
         """True if the base model comes from the hub."""
         return not self.base_model.startswith("s3://")
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if each rank has only a part of the weights."""
+        stage = stage_of(self.hyperparameters.get(DS_CONFIG))
+        return self.strategy == "fsdp" or (self.strategy == "deepspeed" and stage == 3)
 
     def script_params(self) -> dict[str, Any]:
         """Return the params of the own-script run (`ScriptConf`) that executes this fine-tuning."""
@@ -108,6 +122,7 @@ class FineTuneConf(BaseRunConf):
             **shared,
             "entry_point": ENTRY_POINT,
             "source_dir": SOURCE_DIR,
+            "requirements": DEEPSPEED_REQUIREMENTS if self.strategy == "deepspeed" else None,
             "framework": "huggingface",
             "environment": self.environment,
             "hyperparameters": {**given, **self.hyperparameters},
@@ -175,20 +190,33 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
 
 
 def _sharding(conf: FineTuneConf) -> Iterator[Finding]:
-    """Yield the faults of the strategy fsdp."""
-    if conf.strategy != "fsdp":
-        return
-    if conf.hyperparameters.get("load_in_8bit"):
+    """Yield the faults of the strategies that shard."""
+    if conf.shards_weights and conf.hyperparameters.get("load_in_8bit"):
         yield Finding(
             where="hyperparameters.load_in_8bit",
-            what="cannot be combined with the strategy fsdp, which cannot shard a base in 8 bits",
+            what="cannot be combined with the strategy fsdp or ZeRO-3, which cannot shard a base in 8 bits",
             next_step="remove load_in_8bit (the base then has 4 bits), or set strategy to ddp",
         )
-    for rung in conf.rungs:
+    for rung in conf.rungs if conf.strategy in ("fsdp", "deepspeed") else ():
         if conf.ranks_on(rung.instance_type) * (rung.instance_count or 1) == 1:
             yield Finding(
                 where="strategy",
-                what="is fsdp, but there is only one rank to shard over",
+                what=f"is {conf.strategy}, but there is only one rank to shard over",
                 got=f"1 x {rung.instance_type}",
                 next_step="set strategy to ddp, or use a type with several GPUs or more instances",
             )
+
+
+def _zero(conf: FineTuneConf) -> Iterator[Finding]:
+    """Yield the faults of DeepSpeed's configuration."""
+    if DS_CONFIG not in conf.hyperparameters:
+        return
+    if conf.strategy == "deepspeed":
+        yield from trainer_findings(conf.hyperparameters[DS_CONFIG])
+        return
+    yield Finding(
+        where=f"hyperparameters.{DS_CONFIG}",
+        what="has no effect on this strategy",
+        got=f"strategy {conf.strategy}",
+        next_step='set strategy to "deepspeed", or remove ds_config',
+    )

@@ -43,6 +43,7 @@ class ScriptConf(BaseRunConf):
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
             the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
             requirements.txt is installed first.
+        requirements: path in source_dir of the file that the training installs instead of requirements.txt.
         arguments: command line arguments of the script, passed unchanged before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
             the catalogue.
@@ -63,6 +64,7 @@ class ScriptConf(BaseRunConf):
 
     entry_point: str
     source_dir: str
+    requirements: str | None = None
     arguments: tuple[str, ...] = ()
     framework: str = "pytorch"
     framework_version: str | None = None

@@ -27,7 +27,13 @@ OF_INSTANCES = (
 )
 OF_CODE = (
     *("image_uri", "algorithm_name", "entry_point", "source_dir", "arguments", "distribution"),
-    *("container_entry_point", "container_arguments", "forward_sigterm", "metric_definitions"),
+    *(
+        "requirements",
+        "container_entry_point",
+        "container_arguments",
+        "forward_sigterm",
+        "metric_definitions",
+    ),
     *("checkpoint_s3_uri", "checkpoint_local_path", "debugger_hook_config", "rules"),
 )
 OF_PRICE = ("budget_usd", "max_cost_usd")

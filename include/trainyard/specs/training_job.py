@@ -64,6 +64,8 @@ class TrainingJobSpec:
             `dags`, `shipped:...` for Trainyard's own scripts, or `git+https://...@<commit>`. None = the parent folder
             of `dags`. An archive `s3://...tar.gz` is used directly.
         code_location: S3 prefix of the uploaded code.
+        requirements: path in source_dir of the file that is installed by pip before the entry point starts; None =
+            requirements.txt, if there is one. It needs a folder or repository, not an archive on S3.
         arguments: command line arguments of the entry point, passed unchanged before the hyperparameters: positional
             arguments, flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
         max_run: maximum run time in seconds.
@@ -100,6 +102,7 @@ class TrainingJobSpec:
     entry_point: str | None = None
     source_dir: str | None = None
     code_location: str | None = None
+    requirements: str | None = None
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     distribution: Mapping[str, Any] = field(default_factory=dict)

@@ -50,6 +50,7 @@ NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
     """Yield every fault of the spec: code, cluster, limits, network, channels, values, a built-in algorithm's needs."""
     yield from _code(spec)
+    yield from _requirements(spec)
     yield from _arguments(spec)
     yield from distribution_findings(spec)
     yield from _cluster(spec)
@@ -89,6 +90,24 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.source_dir and not spec.entry_point:
         yield Finding(
             where="source_dir", what="is set, but entry_point is not", next_step="set entry_point"
+        )
+
+
+def _requirements(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if spec.requirements is None:
+        return
+    if not spec.entry_point:
+        yield Finding(
+            where="requirements",
+            what="need an entry_point, because the framework toolkit installs them",
+            next_step="set entry_point, or install the packages in the image",
+        )
+    if (spec.source_dir or "").startswith("s3://"):
+        yield Finding(
+            where="requirements",
+            what="need a source folder or repository, in which Trainyard makes the file requirements.txt",
+            got=str(spec.source_dir),
+            next_step="name the folder or repository of the code, or pack the file as requirements.txt",
         )
 
 

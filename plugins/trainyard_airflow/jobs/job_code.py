@@ -67,6 +67,7 @@ def uploaded_code(
     *,
     entry_point: str,
     prefix_uri: str,
+    requirements: str | None = None,
     has_arguments: bool = False,
 ) -> UploadedCode:
     """Upload the code of a local folder, unless S3 has the same content already, and return its address.
@@ -77,14 +78,17 @@ def uploaded_code(
         entry_point: path in the folder.
         prefix_uri: `s3://bucket/prefix/code`; the archive goes to
             `<prefix>/<sha256>/sourcedir.tar.gz`.
+        requirements: the folder's file that becomes requirements.txt; None = the folder's own.
         has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:
-        SpecError: the folder does not exist, or does not contain the entry point.
+        SpecError: the folder does not exist, or does not contain the entry point or the requirements.
     """
     from trainyard_airflow.hooks.objects import S3Objects
 
-    archive = source_archive(folder, entry_point=entry_point, has_arguments=has_arguments)
+    archive = source_archive(
+        folder, entry_point=entry_point, requirements=requirements, has_arguments=has_arguments
+    )
     uri = f"{prefix_uri.rstrip('/')}/{archive.sha256}/{ARCHIVE_NAME}"
     objects = S3Objects(clients.client("s3"))
     if not objects.exists(uri):
@@ -118,13 +122,15 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
     source_dir = spec.source_dir or "."
     if not spec.entry_point or source_dir.startswith("s3://"):
         return None
+    training = spec if isinstance(spec, TrainingJobSpec) else None
     with code_folder(jobs.clients, source_dir, project=jobs.project) as folder:
         return uploaded_code(
             jobs.clients,
             folder,
             entry_point=spec.entry_point,
             prefix_uri=spec.code_location or f"{jobs.clients.root}/code",
-            has_arguments=isinstance(spec, TrainingJobSpec) and bool(spec.arguments),
+            requirements=training.requirements if training else None,
+            has_arguments=bool(training and training.arguments),
         )
 
 

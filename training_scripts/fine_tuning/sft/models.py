@@ -189,12 +189,20 @@ def num_bytes(model: nn.Module, options: Options) -> int:
     The size of a quantized linear layer is that of its weights before the quantization.
     """
     if isinstance(model, PeftModel) and options.artifact == "adapter":
-        return sum(each.nbytes for each in model.parameters() if each.requires_grad)
+        trained = (each for each in model.parameters() if each.requires_grad)
+        return sum(_num_weights(each) * each.itemsize for each in trained)
     linear = [each for each in model.modules() if isinstance(each, nn.Linear)]
     others = (each for each in model.modules() if not isinstance(each, nn.Linear))
     num_weights = sum(each.in_features * each.out_features for each in linear)
-    num_weights += sum(each.numel() for other in others for each in other.parameters(recurse=False))
+    num_weights += sum(
+        _num_weights(each) for other in others for each in other.parameters(recurse=False)
+    )
     return num_weights * _dtype(options).itemsize
+
+
+def _num_weights(parameter: nn.Parameter) -> int:
+    """Return the number of a parameter's elements; one that ZeRO-3 shards is empty, and has it in `ds_numel`."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def has_bf16() -> bool:
@@ -202,8 +210,13 @@ def has_bf16() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+def uses_bf16(options: Options) -> bool:
+    """Return whether a run computes in bf16."""
+    return has_bf16() if options.is_bf16 is None else options.is_bf16
+
+
 def _dtype(options: Options) -> torch.dtype:
-    return torch.bfloat16 if options.has_adapter and has_bf16() else torch.float32
+    return torch.bfloat16 if options.has_adapter and uses_bf16(options) else torch.float32
 
 
 def _load_arguments(options: Options, *, is_quantized: bool) -> dict[str, Any]:
@@ -217,8 +230,8 @@ def _load_arguments(options: Options, *, is_quantized: bool) -> dict[str, Any]:
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
-            # FSDP shards no integers.
-            bnb_4bit_quant_storage=dtype if options.strategy == "fsdp" else torch.uint8,
+            # FSDP and ZeRO-3 shard no integers.
+            bnb_4bit_quant_storage=dtype if options.shards_weights else torch.uint8,
         )
         return {"quantization_config": quantization, "dtype": dtype}
     return {"dtype": dtype}

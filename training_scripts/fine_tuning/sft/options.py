@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 CHOICES = {
     "method": ("sft", "dpo"),
     "adapter": ("none", "lora", "qlora"),
-    "strategy": ("ddp", "fsdp"),
+    "strategy": ("ddp", "fsdp", "deepspeed"),
     "artifact": ("merged", "adapter"),
 }
 LEARNING_RATES = {
@@ -25,6 +26,15 @@ LEARNING_RATES = {
     ("dpo", "lora"): 1e-5,
 }
 """Peak learning rates of TRL's documentation, by method and adapter (SFTTrainer and DPOTrainer, "Train adapters")."""
+ZERO_2: dict[str, Any] = {"zero_optimization": {"stage": 2}}
+STAGES = (1, 2, 3)
+OF_THE_RUN = (
+    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
+    "gradient_clipping",
+)
+"""Keys of DeepSpeed's configuration that may only be `auto`, because the run has other options for them."""
+NOT_SUPPORTED = ("optimizer", "scheduler", "fp16", "amp", "pipeline", "tensor_parallel")
+"""Sections of DeepSpeed's configuration that the trainer does not support."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -47,7 +57,9 @@ class Options:
         batch_size: sequences per rank in one pass.
         gradient_accumulation_steps: passes per optimizer step.
         beta: DPO's weight of the distance to the reference model.
-        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state (FSDP2).
+        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state (FSDP2);
+            `deepspeed` shards them by ZeRO.
+        ds_config: DeepSpeed's configuration as a JSON object; None = ZeRO stage 2.
         eval_steps: steps between two evaluations on the channel `validation`; 0 = none during the training.
         artifact: `merged` = a whole model; `adapter` = the adapter's weights only.
         hub_model: a model of the Hugging Face hub, if the job has no channel `model`.
@@ -72,6 +84,7 @@ class Options:
     gradient_accumulation_steps: int = 1
     beta: float = 0.1
     strategy: str = "ddp"
+    ds_config: str | None = None
     eval_steps: int = 0
     save_steps: int = 50
     logging_steps: int = 1
@@ -89,17 +102,33 @@ class Options:
             raise FineTuningError("; ".join(wrong))
 
     @classmethod
-    def read(cls, argv: Sequence[str] | None = None) -> Options:
+    def read(cls, argv: Sequence[str] | None = None, *, sm_hps: str = "{}") -> Options:
         """Return the options of a command line; an unknown option ends the process with code 2.
 
+        AWS's toolkit passes objects in the form `stage=1,...`, which is not JSON. The object in SM_HPS has precedence.
+
+        Args:
+            argv: the command line; None = the process's.
+            sm_hps: the hyperparameters as JSON, the toolkit's SM_HPS.
+
         Raises:
-            FineTuningError: values are out of range or contradict each other.
+            FineTuningError: values are out of range or contradict each other, or the strategy's library is missing.
         """
         parser = argparse.ArgumentParser(allow_abbrev=False)
         for each in fields(cls):
             default = None if each.default is MISSING else each.default
             parser.add_argument(f"--{each.name}", type=_reader(str(each.type)), default=default)
-        return cls(**vars(parser.parse_args(argv)))
+        given = vars(parser.parse_args(argv))
+        config = json.loads(sm_hps).get("ds_config")
+        made = cls(
+            **given | ({"ds_config": json.dumps(config)} if isinstance(config, dict) else {})
+        )
+        if made.strategy == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
+            raise FineTuningError(
+                "strategy 'deepspeed' needs DeepSpeed, which this image lacks; set requirements to "
+                "requirements_deepspeed.txt, or strategy to 'fsdp'"
+            )
+        return made
 
     @property
     def has_adapter(self) -> bool:
@@ -111,6 +140,26 @@ class Options:
         """The learning rate, by default that of TRL's documentation for method and adapter."""
         kind = "lora" if self.has_adapter else "none"
         return self.learning_rate or LEARNING_RATES[self.method, kind]
+
+    @property
+    def zero_config(self) -> dict[str, Any]:
+        """DeepSpeed's configuration."""
+        found: dict[str, Any] = json.loads(self.ds_config) if self.ds_config else ZERO_2
+        return found
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if each rank has only a part of the weights."""
+        if self.strategy == "deepspeed":
+            return bool(self.zero_config["zero_optimization"]["stage"] == 3)
+        return self.strategy == "fsdp"
+
+    @property
+    def is_bf16(self) -> bool | None:
+        """True or False if DeepSpeed's configuration sets bf16; None = the hardware decides."""
+        section = self.zero_config.get("bf16") if self.strategy == "deepspeed" else None
+        enabled = section.get("enabled", "auto") if section else "auto"
+        return None if enabled == "auto" else bool(enabled)
 
     @property
     def targets(self) -> str | list[str]:
@@ -176,5 +225,34 @@ def _faults(options: Options) -> list[str]:
     if options.adapter == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
         faults.append(
             "adapter 'qlora' needs bitsandbytes, which this image lacks; add it to the image, or set adapter to 'lora'"
+        )
+    return faults + _zero_faults(options)
+
+
+def _zero_faults(options: Options) -> list[str]:
+    """Return the faults of the strategy `deepspeed` and of its configuration."""
+    if options.strategy != "deepspeed":
+        if options.ds_config:
+            return [
+                f"ds_config is set, but strategy is {options.strategy!r}; set strategy to 'deepspeed', or remove it"
+            ]
+        return []
+    try:
+        config = options.zero_config
+        stage = config.get("zero_optimization", {}).get("stage", 0)
+    except (ValueError, AttributeError):
+        return [
+            f"ds_config is not a JSON object with the object zero_optimization: {options.ds_config!r}"
+        ]
+    faults = [
+        f"ds_config.{name} is set by the trainer; remove it"
+        for name in (*OF_THE_RUN, *NOT_SUPPORTED)
+        if name in config and (name in NOT_SUPPORTED or config[name] != "auto")
+    ]
+    if stage not in STAGES:
+        faults.append(f"ds_config.zero_optimization.stage is {stage!r}; allowed: 1, 2, 3")
+    if stage == 3 and options.load_in_8bit:
+        faults.append(
+            "ZeRO-3 cannot shard a base in 8 bits; set load_in_8bit to false, or the stage to 1 or 2"
         )
     return faults

@@ -18,16 +18,17 @@ from sft.models import (
     ModelOrigin,
     adapter_config,
     adapter_weights,
-    has_bf16,
     load_model,
     load_tokenizer,
     num_bytes,
     set_float32,
+    uses_bf16,
     whole_model,
 )
 from sft.pairs import PAIR_COLUMNS, PairCollator, PairTrainer
 from sft.rows import RowTokenizer, read_rows
 from sft.sharding import gathered_weights, use_fsdp
+from sft.zero import whole_weights, zero_arguments
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
 
@@ -70,16 +71,18 @@ def train(options: Options, paths: ContainerPaths) -> int:
         if trainer.is_world_process_zero():
             _check_finite(trained)
             with callback.run.writing_model(paths.model_dir):
-                if options.strategy == "fsdp" or options.adapter == "qlora":
+                if options.strategy != "ddp" or options.adapter == "qlora":
                     model = whole_model(options, origin, trained)
                 save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
     return callback.exit_code
 
 
 def _trained_weights(model: nn.Module, options: Options) -> Mapping[str, Tensor]:
-    """Return the weights that were trained, by name; with FSDP only on rank 0. Every rank must call it."""
+    """Return the weights that were trained, by name; of a sharded model only on rank 0. Every rank must call it."""
     if options.strategy == "fsdp":
         return gathered_weights(model)
+    if options.strategy == "deepspeed":
+        return whole_weights(model)
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
@@ -165,7 +168,7 @@ def _shared_arguments(
     return {
         "output_dir": str(paths.default_checkpoint_dir),
         "use_cpu": not has_gpu,  # else accelerate sees no ranks without GPUs
-        "bf16": has_bf16(),
+        "bf16": uses_bf16(options),
         "gradient_checkpointing": has_gpu and options.strategy != "fsdp",  # which has its own
         "max_length": options.max_length,
         "num_train_epochs": options.epochs,
@@ -188,6 +191,7 @@ def _shared_arguments(
         "dataloader_pin_memory": has_gpu,
         "report_to": "none",
         "disable_tqdm": True,
+        **(zero_arguments(options) if options.strategy == "deepspeed" else {}),
     }
 
 

@@ -70,6 +70,22 @@ OFFLOAD: Mapping[str, Allowed] = {
     **dict.fromkeys(("pin_memory", "pipeline_read", "pipeline_write", "fast_init"), FLAG),
     "ratio": Allowed(kind=float, least=0, most=1),
 }
+OF_THE_TRAINER: Mapping[str, str] = {
+    "train_batch_size": "set batch_size and gradient_accumulation_steps",
+    "train_micro_batch_size_per_gpu": "set batch_size",
+    "gradient_accumulation_steps": "set the hyperparameter gradient_accumulation_steps",
+    "gradient_clipping": "remove it: the gradients are clipped to the norm 1",
+    "optimizer": "remove it: the optimizer is AdamW; set learning_rate and weight_decay",
+    "scheduler": "remove it; set lr_scheduler and warmup_steps",
+    "fp16": "remove it; GPUs with bf16 train in bf16",
+    "amp": "remove it; GPUs with bf16 train in bf16",
+    "pipeline": "remove it: the models have no pipeline stages",
+    "tensor_parallel": "remove it; ZeRO shards the weights with stage 3",
+}
+"""Keys that train_sft.py sets itself, and the next step for each."""
+OF_THE_RUN = (*_BATCH, "gradient_clipping")
+"""Those of them that may be `"auto"`."""
+STAGES = (1, 2, 3)
 OLD_NAMES: Mapping[str, str] = {
     "cpu_offload": 'write "offload_optimizer": {"device": "cpu"}',
     "cpu_offload_params": 'write "offload_param": {"device": "cpu"}',
@@ -97,6 +113,39 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
             what="is enabled together with bf16, but DeepSpeed can use only one of them",
             next_step="remove one of them",
         )
+
+
+def trainer_findings(value: object) -> Iterator[Finding]:
+    """Yield the faults of a `ds_config` for train_sft.py: a mapping or its JSON text, with a stage of 1, 2 or 3."""
+    config = _decoded(value)
+    if not isinstance(config, Mapping):
+        yield _mistyped(WHERE, value, "a JSON object")
+        return
+    yield from deepspeed_findings(config)
+    for name, next_step in OF_THE_TRAINER.items():
+        is_left = config.get(name) == AUTO and name in OF_THE_RUN
+        if name in config and not is_left:
+            yield Finding(
+                where=f"{WHERE}.{name}",
+                what="is set by the trainer",
+                got=repr(config[name])[:120],
+                next_step=next_step,
+            )
+    if stage_of(config) == 0:
+        yield Finding(
+            where=f"{WHERE}.zero_optimization.stage",
+            what="is 0 or missing, so nothing would be sharded",
+            allowed=", ".join(map(str, STAGES)),
+            next_step="set the stage, or strategy to ddp",
+        )
+
+
+def stage_of(value: object) -> int:
+    """Return the stage of a configuration, a mapping or its JSON text; 0 without one."""
+    config = _decoded(value)
+    section = config.get("zero_optimization") if isinstance(config, Mapping) else None
+    stage = section.get("stage") if isinstance(section, Mapping) else None
+    return stage if isinstance(stage, int) else 0
 
 
 def _zero(zero: object) -> Iterator[Finding]:

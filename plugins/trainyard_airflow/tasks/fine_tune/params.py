@@ -42,6 +42,10 @@ _GATE_HELP = (
     "Condition on a metric of the evaluation: gain, test_loss, test_perplexity; for DPO gain, reward_accuracy. Empty: "
     "always. It has no effect without validation data."
 )
+_STRATEGY_HELP = (
+    "ddp: a whole model on each GPU. fsdp: weights, gradients and optimizer state sharded over all GPUs. deepspeed: "
+    "sharded by ZeRO, of stage 2 unless the hyperparameter ds_config has another."
+)
 
 SECTIONS: Sections = {
     "Basics": {
@@ -92,7 +96,7 @@ SECTIONS: Sections = {
         ),
         "strategy": (
             "Strategy",
-            "ddp: a whole model on each GPU. fsdp: weights, gradients and optimizer state sharded over all GPUs.",
+            _STRATEGY_HELP,
             {"type": "string", "enum": list(CHOICES["strategy"])},
         ),
         "seed": ("Seed", "Seed of the sample order and the adapter.", INTEGER),

@@ -48,6 +48,7 @@ def script_training_spec(
         entry_point=conf.entry_point,
         source_dir=conf.source_dir,
         code_location=paths.code,
+        requirements=conf.requirements,
         hyperparameters=conf.hyperparameters,
         arguments=conf.arguments,
         distribution=conf.launch,

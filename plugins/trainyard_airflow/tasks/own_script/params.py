@@ -100,6 +100,11 @@ SECTIONS: Sections = {
         **BUDGET,
     },
     "Script": {
+        "requirements": (
+            "Requirements",
+            "File in the source folder that the training installs instead of requirements.txt.",
+            TEXT_OR_NONE,
+        ),
         "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
         "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
         "instance_groups": ("Instance groups", _GROUPS_HELP, _GROUPS),

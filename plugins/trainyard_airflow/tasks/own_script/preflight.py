@@ -108,6 +108,7 @@ class ScriptPreflightOperator(PreflightOperator):
             self.clients,
             conf.source_dir,
             entry_points=[each for each in own if each],
+            requirements=conf.requirements,
             project=project_folder(),
         )
         channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}

@@ -26,14 +26,20 @@ OF_AIRFLOW = frozenset({"logs", "config", "airflow-logs"})
 
 
 def script_findings(
-    clients: AwsClients, source_dir: str, *, entry_points: Sequence[str], project: Path
+    clients: AwsClients,
+    source_dir: str,
+    *,
+    entry_points: Sequence[str],
+    requirements: str | None = None,
+    project: Path,
 ) -> Iterator[Finding]:
-    """Yield the findings on a source folder: it is missing or must not be read, or a script is missing or invalid.
+    """Yield the findings on a source folder: it is missing or must not be read, or a file is missing or invalid.
 
     Args:
         clients: clients of the run's connection.
         source_dir: the folder, in one of the forms of a job's spec.
         entry_points: paths of the scripts in the folder.
+        requirements: path of the requirements file in the folder; None = no check.
         project: the parent of Airflow's `dags` folder.
     """
     outside = [each for each in entry_points if _leads_out(each)]
@@ -57,6 +63,14 @@ def script_findings(
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
                 yield from entry_point_findings(folder, entry_point)
+            if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
+                yield Finding(
+                    where="requirements",
+                    what="is not a file of the source folder",
+                    got=requirements,
+                    allowed="a path inside it",
+                    next_step="correct the path, or remove it to install requirements.txt",
+                )
     except SpecError as error:
         yield from error.findings
 
