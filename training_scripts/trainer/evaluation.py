@@ -35,9 +35,7 @@ class ModelEvaluation:
         return ",".join(f"{name}:{loss:.6f}" for name, loss in self.by_source.items()) or None
 
 
-def combine(
-    parts: Sequence[EvaluatedPart], results: Sequence[ModelEvaluation]
-) -> ModelEvaluation:
+def combine(parts: Sequence[EvaluatedPart], results: Sequence[ModelEvaluation]) -> ModelEvaluation:
     """Return the evaluation of a split from those of its parts; its loss is the mean by their shares."""
     if len(parts) == 1:
         return results[0]

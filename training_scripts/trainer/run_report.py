@@ -58,7 +58,12 @@ class RunReport:
                 self._plan.max_steps,
             )  # fmt: skip
             for name, share, passes in self._shares():
-                log.info("source %s: %.2f %% of the samples, %.2f passes in all", name, 100 * share, passes)
+                log.info(
+                    "source %s: %.2f %% of the samples, %.2f passes in all",
+                    name,
+                    100 * share,
+                    passes,
+                )
 
     def _shares(self) -> Iterator[tuple[str, float, float]]:
         """Yield each source of a mixture, its share, and its passes in the whole training."""

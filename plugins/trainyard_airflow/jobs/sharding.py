@@ -47,7 +47,6 @@ class ShardingSpec:
     destination: str
     job: ShardingJob | None = None
 
-
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
         """The data set under an empty name, as the sources of a mixture are named."""
@@ -80,7 +79,9 @@ class ShardingJobType(JobType):
         scratch: folder for shards before their upload; None = the system's temporary folder.
     """
 
-    def __init__(self, jobs: TaskJobs, given: ShardingSpec | MixtureSpec, *, scratch: Path | None) -> None:
+    def __init__(
+        self, jobs: TaskJobs, given: ShardingSpec | MixtureSpec, *, scratch: Path | None
+    ) -> None:
         super().__init__(jobs, given)
         self.spec = given
         self._scratch = scratch
@@ -107,7 +108,9 @@ class ShardingJobType(JobType):
         }
         if isinstance(self.spec, MixtureSpec):
             tables = {name: plan for name, plan in plans.items() if plan.is_table}
-            if findings := [not_of_tokens(name, each.source["uri"]) for name, each in tables.items()]:
+            if findings := [
+                not_of_tokens(name, each.source["uri"]) for name, each in tables.items()
+            ]:
                 raise SpecError(findings, subject="data mixture")
         return plans
 
@@ -311,7 +314,10 @@ def _mixture_result(
     mixture = write_mixture(sources, objects, destination=spec.destination)
     for each in mixture.index["sources"]:
         log.info(
-            "Source %s: %.2f %% of the samples, %s", each["name"], 100 * each["share"], each["dataset_uri"]
+            "Source %s: %.2f %% of the samples, %s",
+            each["name"],
+            100 * each["share"],
+            each["dataset_uri"],
         )
     return {
         "dataset_uri": mixture.uri,
