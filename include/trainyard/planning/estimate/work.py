@@ -221,8 +221,9 @@ def _operations_per_unit(conf: RunConf) -> float:
 def _test_units(conf: RunConf) -> float:
     """Return the estimated tokens (tables: rows) of the test split.
 
-    With `max_source_bytes`, a decoder's test split is estimated from these bytes of each source: one byte per token of the tokenizer
-    `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of it for tables.
+    With `max_source_bytes`, a decoder's test split is estimated from these bytes of each source: one byte per token of
+    the tokenizer `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of
+    it for tables.
     """
     if not conf.max_source_bytes or conf.model != "gpt":
         return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100
