@@ -314,9 +314,10 @@ def _mixture_result(
     mixture = write_mixture(sources, objects, destination=spec.destination)
     for each in mixture.index["sources"]:
         log.info(
-            "Source %s: %.2f %% of the samples, %s",
+            "Source %s: %.2f %% of the samples, %d tokens to train on, %s",
             each["name"],
             100 * each["share"],
+            each["num_tokens"]["train"],
             each["dataset_uri"],
         )
     return {
