@@ -30,8 +30,9 @@ from torch.distributed.tensor import DTensor
 
 from trainer.artifacts import ARCHIVE, read_model, unpack
 from trainer.data.loader import evaluation_batches
+from trainer.data.mixture import EvaluatedPart, evaluated_parts
 from trainer.data.shard_index import ChannelIndex
-from trainer.evaluation import evaluate
+from trainer.evaluation import combine, evaluate
 from trainer.failure import end_process, report_failure
 from trainer.models.gpt import GPT
 from trainer.precision import DTYPES, Precision
@@ -44,7 +45,6 @@ from trainyard_watch.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torch.utils.data import Dataset
 
 log = logging.getLogger("evaluate")
 TOKENS_PER_BATCH = 8192
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
     with opened(inputs / "model", ranks, volume=volume) as folder:
         with ranks.all_or_none():
             model, task, content = read_model(folder)
-            index = ChannelIndex.load(inputs / "index")
+            index = ChannelIndex.load(inputs / "index", may_be_mixture=True)
             channels = {options.split: inputs / options.split}
             (samples,) = open_splits(
                 task, index, channels, (options.split,), verify=ranks.local_rank == 0
@@ -121,16 +121,25 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
         name = options.precision or (trained if trained in DTYPES else "fp32")
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
         model, precision = placed(model, ranks, precision=name, layout=options.layout)
-        num_samples = min(options.max_samples or len(samples), len(samples))
+        parts = evaluated_parts(samples, options.max_samples)
+        num_samples = sum(part.num_samples for part in parts)
         if num_samples < len(samples):
             log.warning("measuring %d of %d samples: --max-samples", num_samples, len(samples))
-        batches = batches_of(options, samples, task, model, ranks, num_samples=num_samples)
-        result = evaluate(task, model, batches, precision=precision, ranks=ranks)
+        results = [
+            evaluate(
+                task,
+                model,
+                batches_of(options, part, task, model, ranks),
+                precision=precision,
+                ranks=ranks,
+            )
+            for part in parts
+        ]
     if not ranks.is_main:
         return
     kept = ("config", "step", "stopped_by", "validation_loss")
     report = describe(
-        result,
+        combine(parts, results),
         task=task,
         index=index,
         split=options.split,
@@ -197,12 +206,10 @@ def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 def batches_of(
     options: argparse.Namespace,
-    samples: Dataset[Any],
+    part: EvaluatedPart,
     task: Task,
     model: nn.Module,
     ranks: Ranks,
-    *,
-    num_samples: int,
 ) -> Iterator[Any]:
     """Yield this rank's batches.
 
@@ -211,18 +218,18 @@ def batches_of(
     """
     size = max(1, options.tokens_per_batch // task.units_per_sample)
     yield from evaluation_batches(
-        samples,
-        num_samples=num_samples,
+        part.samples,
+        num_samples=part.num_samples,
         batch_size=size,
         rank=ranks.rank,
         world_size=ranks.world_size,
         device=ranks.device,
     )
     most, own = (
-        -(-len(range(rank, num_samples, ranks.world_size)) // size) for rank in (0, ranks.rank)
+        -(-len(range(rank, part.num_samples, ranks.world_size)) // size) for rank in (0, ranks.rank)
     )
     if options.layout == "shards" and own < most:
-        spare = tuple(part.to(ranks.device) for part in samples[torch.arange(1)])
+        spare = tuple(each.to(ranks.device) for each in part.samples[torch.arange(1)])
         task.outputs(model, spare)
 
 

@@ -291,6 +291,49 @@ def test_each_injected_delay_is_at_its_cause(database, aws_connection, s3):
 
 
 @pytest.mark.slow
+def test_a_mixture_is_trained_by_its_shares_and_resumes_exactly(
+    database, aws_connection, s3, sagemaker, tmp_path
+):
+    bucket = aws_connection.bucket
+    for number in range(3):
+        rows = (json.dumps({"body": f"def f_{n}(): return {number}"}) for n in range(3000))
+        body = "\n".join(rows).encode()
+        s3.put_object(Bucket=bucket, Key=f"raw/mixed-code/{number}.jsonl", Body=body)
+    code = {"source": f"s3://{bucket}/raw/mixed-code/", "weight": 1, "text_column": "body"}
+    mixture = {"web": {"source": put_source(s3, bucket), "weight": 3}, "code": code}
+    put_faults(aws_connection, {"what": "interrupt", "job": "*-train-*", "at": {"step": 12}})
+    try:
+        dag_run, states = run(
+            database,
+            data_mixture=mixture,
+            shard_instance_count=2,
+            use_spot_instances=True,
+            max_steps=20,
+            checkpoint_interval=5,
+        )
+    finally:
+        put_faults(aws_connection)
+
+    assert states["train"] == states["evaluate"] == states["register"] == "success"
+    told = result(dag_run, "report")
+    record = json.loads(stored(s3, told["report_json"]))
+    assert record["continuity"]["interruptions"] == 1
+    assert recounted(s3, told["report_json"], tmp_path) == 0
+    assert [job["task_id"] for job in record["jobs"]] == ["shard", "train", "evaluate"]
+    assert [(each["name"], each["share"]) for each in record["dataset"]["mixture"]] == [
+        ("code", 0.25),
+        ("web", 0.75),
+    ]
+    losses = record["evaluation"]["metrics"]
+    by_share = 0.25 * losses["test_loss_code"] + 0.75 * losses["test_loss_web"]
+    assert losses["test_loss"] == pytest.approx(by_share)
+    assert "75 % of the samples" in stored(s3, told["report_html"]).decode()
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    lineage = package["CustomerMetadataProperties"]
+    assert lineage["data_fingerprint"] == record["dataset"]["fingerprint"]
+
+
+@pytest.mark.slow
 def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connection, s3):
     dag_run, states = run(database, evaluation_instance_type="ml.g7e.12xlarge")
 

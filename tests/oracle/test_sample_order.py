@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from trainer.data.mixture import Interleaving, MixtureOrder
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
+from verify.mixture import digest_of_mixture
 from verify.sample_order import digest_of_positions, samples_at
 
 
@@ -27,6 +29,25 @@ def test_digest_is_that_of_the_training_script(
 
     got = digest_of_positions(first, first + count, num_samples=num_samples, seed=seed)
     assert got == expected
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    parts=st.lists(st.integers(1, 30), min_size=2, max_size=5),
+    sizes=st.lists(st.integers(1, 50), min_size=5, max_size=5),
+    seed=st.integers(0, 2**63),
+    first=st.integers(0, 10**6),
+)
+def test_digest_of_a_mixture_is_that_of_the_training_script(
+    parts: list[int], sizes: list[int], seed: int, first: int
+) -> None:
+    own = tuple(sizes[: len(parts)])
+    order = MixtureOrder(sizes=own, seed=seed, interleaving=Interleaving(tuple(parts)))
+    told = ",".join(f"s{n}:{p}:{s}" for n, (p, s) in enumerate(zip(parts, own, strict=True)))
+
+    got = digest_of_mixture(first, first + 20, mixture=told, seed=seed)
+
+    assert got == digest_of(order.samples(first, first + 20))
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 5, 64, 65, 1000, 2**16 + 1])

@@ -130,6 +130,20 @@ def test_what_the_planner_cannot_choose_is_refused_with_the_rest(aws_connection,
     assert "/nowhere" in message
 
 
+def test_each_source_of_a_mixture_is_looked_for_and_named(aws_connection, task, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    mixture = {
+        "here": {"source": str(tmp_path), "weight": 1},
+        "gone": {"source": "/nowhere", "weight": 1},
+    }
+
+    message = refusal(task, data_mixture=mixture, warmup_steps=999)
+
+    assert "data_mixture.gone.source: does not exist on this worker; got /nowhere" in message
+    assert "warmup_steps" in message
+    assert "data_mixture.here" not in message
+
+
 def test_malformed_place_hides_no_other_finding(aws_connection, task):
     message = refusal(task, {"bucket": "s3://b", "warmup_steps": 999, "source": "/nowhere"})
 

@@ -22,7 +22,7 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.hooks.objects import S3Objects
-from trainyard_airflow.jobs.sharding import ShardingSpec
+from trainyard_airflow.jobs.sharding import MixtureSpec, ShardingSpec
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 
@@ -162,6 +162,57 @@ def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):
     assert first["splits"]["train"]["num_rows"] > 0
     objects = S3Objects(AwsClients(ConnectionArguments()).client("s3"))
     assert objects.exists(f"{first['dataset_uri']}/index/index.json")
+
+
+def mixture_spec(folder, destination, **text_columns):
+    """Return the spec of a mixture of files of JSON lines, one for each name."""
+    datasets = {}
+    for name, text_column in text_columns.items():
+        rows = "".join(json.dumps({"text": f"{name} {n}", "at": n}) + "\n" for n in range(60))
+        (folder / f"{name}.jsonl").write_text(rows)
+        datasets[name] = ShardingSpec(
+            source=Source(uri=str(folder / f"{name}.jsonl")),
+            settings=ShardSettings(
+                text_column=text_column, validation_fraction=0.2, test_fraction=0.2
+            ),
+            destination=destination,
+        )
+    parts = dict.fromkeys(datasets, 1)
+    return MixtureSpec(datasets=datasets, parts=parts, destination=destination)
+
+
+def test_the_sources_of_a_mixture_are_sharded_one_by_one_and_reused(aws_connection, task, tmp_path):
+    destination = f"s3://{aws_connection.bucket}/{task.run_id}"
+    alone = execute(
+        ShardDatasetOperator(
+            task_id="shard",
+            spec=mixture_spec(tmp_path, destination, web="text").datasets["web"],
+        ),
+        task,
+    )
+    spec = mixture_spec(tmp_path, destination, web="text", code="text")
+    first = execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+    again = execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+
+    assert (first["was_reused"], again["was_reused"]) == (False, True)
+    assert first["dataset_uri"] == again["dataset_uri"] != alone["dataset_uri"]
+    assert [(each["name"], each["share"]) for each in first["mixture"]] == [
+        ("code", 0.5),
+        ("web", 0.5),
+    ]
+    assert first["mixture"][1]["dataset_uri"] == alone["dataset_uri"]
+    assert first.keys() == {*alone, "mixture"}
+
+
+def test_no_source_of_a_mixture_is_sharded_if_one_is_a_table(aws_connection, task, tmp_path):
+    destination = f"s3://{aws_connection.bucket}/{task.run_id}"
+    spec = mixture_spec(tmp_path, destination, web="text", zebra=None)
+
+    with pytest.raises(SpecError, match=r"data_mixture\.zebra: is a table"):
+        execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+
+    objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
+    assert list(objects.list(f"{destination}/datasets/")) == []
 
 
 @pytest.mark.parametrize("name", ["source", "tokenizer"])

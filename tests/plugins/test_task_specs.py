@@ -398,3 +398,54 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
     assert version.lineage["init_from"] == "s3://b/llama/"
     assert "/pytorch-inference:" in (version.image_uri or "")
     assert "ml.m5.large" in version.instance_types
+
+
+MIXTURE = {
+    "web": {"source": "s3://b/web/", "weight": 3},
+    "code": {"source": "s3://b/code/", "weight": 1, "text_column": "content"},
+}
+
+
+def test_the_sources_of_a_mixture_are_sharded_with_the_runs_settings_and_their_own_columns() -> (
+    None
+):
+    told = context(data_mixture=MIXTURE, shard_instance_count=2, validation_fraction=0.1)
+
+    spec = shard_task_spec(told, None)
+
+    assert spec.parts == {"code": 1, "web": 3}
+    assert {
+        name: (each.source.uri, each.settings.text_column, each.settings.validation_fraction)
+        for name, each in spec.datasets.items()
+    } == {
+        "code": ("s3://b/code/", "content", 0.1),
+        "web": ("s3://b/web/", None, 0.1),
+    }
+    assert spec.job.instance_count == 2
+    assert {each.job for each in spec.datasets.values()} == {None}
+
+
+def test_the_splits_of_a_mixture_are_channels_with_manifests() -> None:
+    told = context(data_mixture=MIXTURE)
+
+    training = render_training_job(
+        replace(train_task_spec(told, None), image_uri="registry.example/image:1"),
+        name="job",
+        region="us-east-1",
+        code_s3_uri="s3://b/c.tar.gz",
+    )
+    evaluation = evaluate_task_spec(told, None)
+
+    found = {
+        each["ChannelName"]: each["DataSource"]["S3DataSource"]
+        for each in training["InputDataConfig"]
+    }
+    kinds = {name: (each["S3DataType"], each["S3Uri"]) for name, each in found.items()}
+    assert kinds == {
+        "train": ("ManifestFile", "s3://b/datasets/x/train.manifest"),
+        "validation": ("ManifestFile", "s3://b/datasets/x/validation.manifest"),
+        "index": ("S3Prefix", "s3://b/datasets/x/index/"),
+    }
+    inputs = {each.input_name: (each.s3_data_type, each.source) for each in evaluation.inputs}
+    assert inputs["test"] == ("ManifestFile", "s3://b/datasets/x/test.manifest")
+    assert inputs["index"] == ("S3Prefix", "s3://b/datasets/x/index/")

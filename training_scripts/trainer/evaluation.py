@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from trainer.data.mixture import EvaluatedPart
     from trainer.precision import Precision
     from trainer.tasks import Batch, Task
     from trainyard_watch.distributed import Ranks
@@ -20,12 +21,30 @@ if TYPE_CHECKING:
 class ModelEvaluation:
     """Result over all ranks: mean loss per unit (token or row), number of units, and accuracy.
 
-    `accuracy` is None if the task does not count correct predictions.
+    `accuracy` is None if the task does not count correct predictions. `by_source` has the loss of each source of a
+    mixture; it is empty for a single data set.
     """
 
     loss: float
     num_units: int
     accuracy: float | None
+    by_source: Mapping[str, float] = field(default_factory=dict)
+
+    def losses(self) -> str | None:
+        """Return the loss of each source as one word, such as `code:1.2,web:3.4`; None for a single data set."""
+        return ",".join(f"{name}:{loss:.6f}" for name, loss in self.by_source.items()) or None
+
+
+def combine(parts: Sequence[EvaluatedPart], results: Sequence[ModelEvaluation]) -> ModelEvaluation:
+    """Return the evaluation of a split from those of its parts; its loss is the mean by their shares."""
+    if len(parts) == 1:
+        return results[0]
+    return ModelEvaluation(
+        loss=sum(each.share * got.loss for each, got in zip(parts, results, strict=True)),
+        num_units=sum(got.num_units for got in results),
+        accuracy=None,
+        by_source={each.name: got.loss for each, got in zip(parts, results, strict=True)},
+    )
 
 
 def evaluate(

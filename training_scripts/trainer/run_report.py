@@ -12,9 +12,10 @@ from trainer.data.sample_digest import MASK
 from trainer.measurements import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from trainer.batching import BatchPlan
+    from trainer.data.mixture import MixedSamples
     from trainer.data.shard_index import ChannelIndex
     from trainer.tasks import Task
     from trainer.training_state import TrainingState
@@ -36,10 +37,12 @@ class RunReport:
         task: Task,
         num_samples: int,
         num_parameters: int,
+        mixture: MixedSamples | None = None,
     ) -> None:
         self.meter = Meter()
         self._metrics, self._state, self._plan, self._task = metrics, state, plan, task
         self._num_samples, self._num_parameters = num_samples, num_parameters
+        self._mixture = mixture
         self._account = SampleAccount(0)
 
     def say_setup(self, index: ChannelIndex, ranks: Ranks) -> None:
@@ -54,6 +57,21 @@ class RunReport:
                 self._plan.gradient_accumulation_steps, self._plan.micro_batch_size,
                 self._plan.max_steps,
             )  # fmt: skip
+            for name, share, passes in self._shares():
+                log.info(
+                    "source %s: %.2f %% of the samples, %.2f passes in all",
+                    name,
+                    100 * share,
+                    passes,
+                )
+
+    def _shares(self) -> Iterator[tuple[str, float, float]]:
+        """Yield each source of a mixture, its share, and its passes in the whole training."""
+        sources = self._mixture.sources if self._mixture else ()
+        num_samples = self._plan.max_steps * self._plan.global_batch_size
+        for each in sources:
+            share = each.parts / sum(other.parts for other in sources)
+            yield each.name, share, num_samples * share / len(each)
 
     def say_start(self, *, ranks: Ranks, seed: int) -> None:
         """Write the record of this start, after the resume; its random `attempt_id` identifies the start."""
@@ -68,6 +86,7 @@ class RunReport:
             seed=seed,
             max_steps=self._plan.max_steps,
             attempt_id=secrets.token_hex(4),
+            mixture=self._mixture.describe() if self._mixture else None,
         )
 
     def count_step(self, digest: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainer.data.mixture import MixedSamples, MixtureSource
 from trainer.data.shard_index import ChannelIndex, shard_files
 from trainer.data.table import TableLayout, read_layout
 from trainer.data.table_rows import TableRows
@@ -74,8 +76,8 @@ class LanguageTask:
 
     def open_split(
         self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
-    ) -> TokenBlocks:
-        """Return the token blocks of a split.
+    ) -> TokenBlocks | MixedSamples:
+        """Return the token blocks of a split, of all sources if the data set is a mixture.
 
         Raises:
             DataError: the index has another vocabulary than the model, or the shards cannot be
@@ -87,9 +89,22 @@ class LanguageTask:
                 f"{index.vocab_size}; use the data set that the model was trained on"
             )
             raise DataError(message)
-        return TokenBlocks.open(
-            index, split, channel, sequence_length=self.units_per_sample, verify=verify
+        open_blocks = partial(
+            TokenBlocks.open, sequence_length=self.units_per_sample, verify=verify
         )
+        if not index.shares:
+            return open_blocks(index, split, channel)
+        sources, findings = [], []
+        for name, parts in index.shares.items():
+            try:
+                blocks = open_blocks(index.of_source(name), split, channel)
+            except DataError as error:
+                findings += [f"source {name!r} of the mixture: {each}" for each in error.findings]
+                continue
+            sources.append(MixtureSource(name=name, parts=parts, samples=blocks))
+        if findings:
+            raise DataError(findings)
+        return MixedSamples(sources)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the logits, (batch, time, vocabulary)."""

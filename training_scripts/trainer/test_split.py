@@ -45,6 +45,7 @@ def describe(
     if index.kind == "tokens":
         metrics["test_perplexity"] = math.exp(min(result.loss, MAX_EXPONENT))
         metrics["unigram_loss"] = index.unigram_loss
+    metrics |= {f"test_loss_{name}": loss for name, loss in result.by_source.items()}
     if result.accuracy is not None:
         metrics["test_accuracy"] = result.accuracy
     return {

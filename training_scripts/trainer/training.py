@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from trainer.artifacts import weights_sha256, write_model
-from trainer.batching import num_evaluated, plan_batches
+from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
 from trainer.data.loader import choose_num_processes, evaluation_batches, training_batches
+from trainer.data.mixture import MixedSamples, evaluated_parts, order_of
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
-from trainer.data.sample_order import RankBatches, SampleOrder
+from trainer.data.sample_order import RankBatches
 from trainer.data.shard_index import ChannelIndex
-from trainer.evaluation import evaluate
+from trainer.evaluation import combine, evaluate
 from trainer.failure import note_stop
 from trainer.hyperparameters import Hyperparameters
 from trainer.llama.config import CHANNEL as INIT_CHANNEL
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
+    from trainer.data.mixture import EvaluatedPart
     from trainer.evaluation import ModelEvaluation
     from trainer.llama.checkpoint import LlamaCheckpoint
     from trainer.measurements import Meter
@@ -96,7 +98,7 @@ class Training:
             self.reader, self.num_readers = self.setup_mesh()
 
         with self.metrics.kept_alive(), ranks.all_or_none():
-            self.index = ChannelIndex.load(paths.channels.get("index"))
+            self.index = ChannelIndex.load(paths.channels.get("index"), may_be_mixture=True)
             self.task = make_task(hp, self.index, paths.channels)
             verify = hp.verify_shards and ranks.local_rank == 0
             splits = ("train", "validation", *(("test",) if hp.test_samples else ()))
@@ -106,7 +108,7 @@ class Training:
             num_samples = len(self.train_set)
             self.plan = plan_batches(self.hp, world_size=self.num_readers, num_samples=num_samples)
         self.skipped = read_steps(hp.skip_steps)
-        self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
+        self.order = order_of(self.train_set, seed=hp.seed)
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
@@ -144,6 +146,7 @@ class Training:
             task=self.task,
             num_samples=num_samples,
             num_parameters=self.count_parameters(),
+            mixture=self.train_set if isinstance(self.train_set, MixedSamples) else None,
         )
         self.collectives = CollectiveProfile(
             num_steps=hp.profile_steps, max_steps=self.plan.max_steps, device=ranks.device
@@ -535,15 +538,11 @@ class Training:
         progress = self.state.progress
         if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
             return
-        batches = evaluation_batches(
-            self.validation_set,
-            num_samples=num_evaluated(self.hp, num_samples=len(self.validation_set)),
-            batch_size=self.plan.micro_batch_size,
-            rank=self.reader,
-            world_size=self.num_readers,
-            device=self.ranks.device,
+        parts = evaluated_parts(
+            self.validation_set, self.hp.eval_batches * self.hp.global_batch_size
         )
-        result = self.evaluate(self.report_alive(batches))
+        results = [self.evaluate(self.report_alive(self.batches_of(part))) for part in parts]
+        result = combine(parts, results)
         progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
@@ -551,6 +550,18 @@ class Training:
             validation_loss=result.loss,
             validation_accuracy=result.accuracy,
             **{f"validation_{self.task.unit}": result.num_units},
+            validation_loss_by_source=result.losses(),
+        )
+
+    def batches_of(self, part: EvaluatedPart) -> Iterator[Any]:
+        """Return this rank's batches of samples to evaluate."""
+        return evaluation_batches(
+            part.samples,
+            num_samples=part.num_samples,
+            batch_size=self.plan.micro_batch_size,
+            rank=self.reader,
+            world_size=self.num_readers,
+            device=self.ranks.device,
         )
 
     def evaluate(
@@ -616,19 +627,15 @@ class Training:
         if self.is_stopping or not self.test_sets:
             return
         (samples,) = self.test_sets
-        num_samples = min(self.hp.test_samples, len(samples))
-        batches = evaluation_batches(
-            samples,
-            num_samples=num_samples,
-            batch_size=self.plan.micro_batch_size,
-            rank=self.reader,
-            world_size=self.num_readers,
-            device=self.ranks.device,
-        )
+        parts = evaluated_parts(samples, self.hp.test_samples)
         try:
-            result = self.evaluate(
-                self.until_stop(self.report_alive(batches)), keeps_predictions=False
-            )
+            results = [
+                self.evaluate(
+                    self.until_stop(self.report_alive(self.batches_of(part))),
+                    keeps_predictions=False,
+                )
+                for part in parts
+            ]
         except StoppedError as error:
             log.warning(
                 "SIGTERM: the test split is NOT MEASURED (%s): no %s is written; the model is in %s",
@@ -641,11 +648,11 @@ class Training:
             return
         progress = self.state.progress
         report = describe(
-            result,
+            combine(parts, results),
             task=self.task,
             index=self.index,
             split="test",
-            num_samples=num_samples,
+            num_samples=sum(part.num_samples for part in parts),
             num_split_samples=len(samples),
             measured={
                 "place": "training",

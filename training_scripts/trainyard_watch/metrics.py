@@ -27,11 +27,11 @@ FORMATS = {
 }  # fmt: skip
 LINE_KEYS = {
     "start": ("step", "world_size", "global_batch_size", "num_samples", "seed", "max_steps",
-              "attempt_id"),
+              "attempt_id", "mixture"),
     "step": ("step", "epoch", "loss", "learning_rate", "tokens_per_second", "samples_per_second",
              "gradient_norm", "eta_seconds", "max_steps", "samples", "digest"),
     "eval": ("step", "validation_loss", "validation_tokens", "validation_samples",
-             "validation_accuracy"),
+             "validation_accuracy", "validation_loss_by_source"),
     "checkpoint": ("step", "stall_seconds"),
     "durable": ("step", "seconds", "bytes"),
     "checkpoint_failed": ("step", "reason"),

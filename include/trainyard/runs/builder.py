@@ -20,6 +20,7 @@ from trainyard.runs.record import (
     MoneyStop,
     RunRecord,
     ShardRecord,
+    SourceRecord,
     TaskRecord,
 )
 from trainyard.runs.run_money import run_money
@@ -308,7 +309,18 @@ def _dataset(
         for name in names
         for shard in splits[name]["shards"]
     )
+    mixture = tuple(
+        SourceRecord(
+            name=each["name"],
+            share=each["share"],
+            source_uri=each["source"].get("uri"),
+            dataset_uri=each["dataset_uri"],
+            train_tokens=each["num_tokens"]["train"],
+        )
+        for each in index.get("sources") or ()
+    )
     return DatasetRecord(
+        mixture=mixture,
         uri=uri or "",
         fingerprint=index["fingerprint"],
         kind=index.get("kind", ""),

@@ -105,10 +105,29 @@ class ShardRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """One source of a data mixture.
+
+    Attributes:
+        share: share of the training's samples.
+        source_uri: the source.
+        dataset_uri: its own data set.
+        train_tokens: tokens of its train split.
+    """
+
+    name: str
+    share: float
+    source_uri: str | None
+    dataset_uri: str
+    train_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRecord:
     """Sharded data set on which a run trained.
 
     Attributes:
+        mixture: the sources, if the data set is a mixture; otherwise empty.
         unigram_loss: nats per token of the validation split under the train split's unigram counts;
             None for tables.
     """
@@ -123,6 +142,7 @@ class DatasetRecord:
     bad_rows: int = 0
     was_reused: bool = False
     unigram_loss: float | None = None
+    mixture: tuple[SourceRecord, ...] = ()
     shards: tuple[ShardRecord, ...] = ()
 
 
@@ -251,7 +271,8 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
     dataset = data["dataset"]
     if dataset is not None:
         shards = tuple(ShardRecord(**each) for each in dataset["shards"])
-        dataset = DatasetRecord(**{**dataset, "shards": shards})
+        mixture = tuple(SourceRecord(**each) for each in dataset.get("mixture") or ())
+        dataset = DatasetRecord(**{**dataset, "shards": shards, "mixture": mixture})
     jobs = (
         {
             **each,

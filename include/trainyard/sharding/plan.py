@@ -58,6 +58,11 @@ class DatasetPlan:
     older_uri: str | None = None
     algorithms: dict[str, str | None] | None = None
 
+    @property
+    def is_table(self) -> bool:
+        """True if the data set will have the kind `columns`."""
+        return _is_table(self.data_format, self.settings)
+
     def to_json(self) -> str:
         """Return the plan as a JSON document for the processes that write the parts."""
         return json.dumps(asdict(self), indent=1) + "\n"

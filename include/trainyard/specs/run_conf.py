@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping  # read_spec evaluates the annotations
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import SpecError
 from trainyard.specs.arithmetic import AUTO, settled_compile, settled_precision
 from trainyard.specs.base_run_conf import BaseRunConf
+from trainyard.specs.data_mixture import MixedSource  # noqa: TC001  # read_spec evaluates the annotations
 from trainyard.specs.run_conf_rules import HYBRID_DEGREE, SPLITTING_DEGREES, conf_findings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class RunConf(BaseRunConf):
 
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
+        data_mixture: sources by name, with their weights, in place of `source`; empty = `source` alone.
         num_shards: number of shards; 0 = derived from the size of the data and the number of ranks.
         sample_fraction: share of the rows of each split to shard, selected by a hash; 1 = all.
         max_source_bytes: largest number of bytes to read from the source; 0 = all.
@@ -67,6 +69,7 @@ class RunConf(BaseRunConf):
     """
 
     source: str = "python-stdlib"
+    data_mixture: Mapping[str, MixedSource] = field(default_factory=dict)
     data_format: str = "auto"
     text_column: str | None = None
     target_column: str | None = None
@@ -122,6 +125,22 @@ class RunConf(BaseRunConf):
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
         return conf_findings(self)
+
+    @property
+    def by_source(self) -> dict[str, RunConf]:
+        """The conf for each source of the mixture by name; without a mixture, the conf itself under an empty name."""
+        if not self.data_mixture:
+            return {"": self}
+        return {
+            name: replace(
+                self,
+                data_mixture={},
+                source=each.source,
+                data_format=each.data_format or self.data_format,
+                text_column=each.text_column or self.text_column,
+            )
+            for name, each in sorted(self.data_mixture.items())
+        }
 
     @property
     def num_warmup_steps(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, not_an_s3_uri, unknown_key
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.data_mixture import mixture_findings
 from trainyard.specs.run_conf_ladder import even_rung_findings
 from trainyard.specs.run_conf_tuning_rules import tuning_findings
 
@@ -82,6 +83,7 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     """Yield every fault of the conf: choices, ranges, names, values that contradict others."""
     yield from base_findings(conf)
     yield from choice_findings(conf, CHOICES)
+    yield from mixture_findings(conf, data_formats=CHOICES["data_format"])
     yield from _data(conf)
     yield from _sharding_job(conf)
     yield from _model(conf)
@@ -92,11 +94,22 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     yield from tuning_findings(conf)
 
 
+def _sources(conf: RunConf) -> dict[str, tuple[str, str]]:
+    """Return the address and the format of each of the run's sources, by its place in the conf."""
+    if not conf.data_mixture:
+        return {"source": (conf.source, conf.data_format)}
+    return {
+        f"data_mixture.{name}.source": (each.source, each.data_format or conf.data_format)
+        for name, each in conf.data_mixture.items()
+    }
+
+
 def _data(conf: RunConf) -> Iterator[Finding]:
-    if not conf.source.strip():
-        yield Finding(
-            where="source", what="is empty", allowed="python-stdlib, a path or an s3:// URI"
-        )
+    for where, (source, _) in _sources(conf).items():
+        if not source.strip():
+            yield Finding(
+                where=where, what="is empty", allowed="python-stdlib, a path or an s3:// URI"
+            )
     if not 0 < conf.sample_fraction <= 1:
         yield Finding(
             where="sample_fraction",
@@ -128,7 +141,9 @@ def _data(conf: RunConf) -> Iterator[Finding]:
 
 def _vocabulary(conf: RunConf) -> Iterator[Finding]:
     """Yield the faults of the vocabulary of a source of token ids."""
-    if conf.data_format == "tokens" and conf.tokenizer == "bytes" and not conf.vocab_size:
+    formats = {name: data_format for name, (_, data_format) in _sources(conf).items()}
+    has_tokens = "tokens" in formats.values()
+    if has_tokens and conf.tokenizer == "bytes" and not conf.vocab_size:
         yield Finding(
             where="vocab_size",
             what="is required for data_format tokens",
@@ -141,6 +156,14 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
             got=f"{conf.vocab_size} with {conf.tokenizer}",
             next_step="remove one of the two",
         )
+    for where, data_format in formats.items():
+        if conf.data_mixture and conf.vocab_size and data_format == "text":
+            yield Finding(
+                where=where,
+                what="is text, but vocab_size is for token ids, so the mixture would have two vocabularies",
+                got=f"data_format text with vocab_size {conf.vocab_size}",
+                next_step="set the tokenizer that created the ids instead of vocab_size",
+            )
     if conf.eos_token_id is not None and not 0 <= conf.eos_token_id < conf.vocab_size:
         yield Finding(
             where="eos_token_id",
@@ -154,13 +177,14 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
     """Yield an error for each setting that a sharding job does not support."""
     if conf.shard_instance_count <= 0:
         return
-    if not conf.source.startswith("s3://"):
-        yield Finding(
-            where="shard_instance_count",
-            what="needs an s3:// source, because the instances cannot read this one",
-            got=f"{conf.shard_instance_count} with source {conf.source!r}",
-            next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
-        )
+    for where, (source, _) in _sources(conf).items():
+        if not source.startswith("s3://"):
+            yield Finding(
+                where="shard_instance_count",
+                what="needs an s3:// source, because the instances cannot read this one",
+                got=f"{conf.shard_instance_count} with {where} {source!r}",
+                next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
+            )
     if conf.num_shards % conf.shard_instance_count:
         yield Finding(
             where="num_shards",

@@ -168,23 +168,25 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
         )
 
 
-def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
+def source_findings(
+    clients: AwsClients, source: str, *, where: str = "source"
+) -> Iterator[Finding]:
     """Yield a finding if a data source is forbidden, of an unknown kind, missing or empty."""
     if source == STANDARD_LIBRARY:
         return
-    if refused := _local_refusals(clients, source, where="source"):
+    if refused := _local_refusals(clients, source, where=where):
         yield from refused
     elif source.startswith("s3://"):
-        yield from channel_findings(clients, source, where="source")
+        yield from channel_findings(clients, source, where=where)
     elif "://" in source:
         yield Finding(
-            where="source",
+            where=where,
             what="is of an unknown kind",
             got=source,
             allowed="a path, s3://... or python-stdlib",
         )
     else:
-        yield from _path_findings(Path(source).expanduser())
+        yield from _path_findings(Path(source).expanduser(), where=where)
 
 
 def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
@@ -299,21 +301,21 @@ def _is_object(clients: AwsClients, uri: str) -> bool:
     return True
 
 
-def _path_findings(path: Path) -> Iterator[Finding]:
+def _path_findings(path: Path, *, where: str) -> Iterator[Finding]:
     pattern = glob.iglob(str(path), recursive=True)  # noqa: PTH207  # it may be absolute
     found = path.rglob("*") if path.is_dir() else map(Path, [path] if path.is_file() else pattern)
     sizes = (each.stat().st_size for each in found if each.is_file())
     first = next(sizes, None)
     if first is None and not path.is_dir():
         yield Finding(
-            where="source",
+            where=where,
             what="does not exist on this worker",
             got=str(path),
             next_step="use a path that every worker can read, or an s3:// address",
         )
     elif not first and not any(sizes):
         yield Finding(
-            where="source",
+            where=where,
             what="is empty",
             got=str(path),
             next_step="put the data there, or correct the path",

@@ -1,4 +1,4 @@
-"""One instance's part of a data set, in the container of a processing job.
+"""One instance's part of each data set, in the container of a processing job.
 
     python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
 
@@ -40,7 +40,7 @@ _MOST_REASON_CHARACTERS = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write this instance's part, and return the exit code.
+    """Write this instance's parts, and return the exit code.
 
     The code is 0, or 1 after an error, whose text is stored as the ExitMessage.
     """
@@ -52,12 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     client = encrypt_writes(boto3.client("s3", config=patient_config(None)), options.kms_key_id)
     try:
-        write_own_part(
-            S3DatasetObjects(client),
-            plan_uri=options.plan,
-            max_source_bytes=options.max_source_bytes,
-            base=base,
-        )
+        for plan_uri in options.plan:
+            write_own_part(
+                S3DatasetObjects(client),
+                plan_uri=plan_uri,
+                max_source_bytes=options.max_source_bytes,
+                base=base,
+            )
     except TrainingRunError as error:
         _leave_reason(f"{type(error).__name__}: {error}", base)
         return 1
@@ -148,7 +149,12 @@ def _leave_reason(text: str, base: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shard_part", description="Write one part of a data set.")
-    parser.add_argument("--plan", required=True, help="s3:// address of the plan")
+    parser.add_argument(
+        "--plan",
+        required=True,
+        action="append",
+        help="s3:// address of a plan; once for each data set",
+    )
     parser.add_argument(
         "--max-source-bytes",
         type=int,

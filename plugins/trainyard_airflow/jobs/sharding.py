@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import SpecError
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard_airflow.jobs.cost_cap import capped_place
 from trainyard_airflow.jobs.job_code import job_image
@@ -46,9 +47,31 @@ class ShardingSpec:
     destination: str
     job: ShardingJob | None = None
 
+    @property
+    def datasets(self) -> Mapping[str, ShardingSpec]:
+        """The data set under an empty name, as the sources of a mixture are named."""
+        return {"": self}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureSpec:
+    """Spec of a sharding task for a mixture: each source becomes a data set of its own.
+
+    Attributes:
+        datasets: the specs of the sources by name, all with the same destination and without jobs.
+        parts: share of each source, as a number of parts.
+        destination: S3 prefix; the mixture's index is written to `<destination>/datasets/<fingerprint>/`.
+        job: the instances of one processing job for all sources; None = the worker shards.
+    """
+
+    datasets: Mapping[str, ShardingSpec]
+    parts: Mapping[str, int]
+    destination: str
+    job: ShardingJob | None = None
+
 
 class ShardingJobType(JobType):
-    """Jobs that write the parts of a data set; the worker merges them.
+    """Jobs that write the parts of a data set, or of all sources of a mixture; the worker merges them.
 
     Args:
         jobs: the task's jobs.
@@ -56,24 +79,40 @@ class ShardingJobType(JobType):
         scratch: folder for shards before their upload; None = the system's temporary folder.
     """
 
-    def __init__(self, jobs: TaskJobs, given: ShardingSpec, *, scratch: Path | None) -> None:
+    def __init__(
+        self, jobs: TaskJobs, given: ShardingSpec | MixtureSpec, *, scratch: Path | None
+    ) -> None:
         super().__init__(jobs, given)
         self.spec = given
         self._scratch = scratch
 
     @cached_property
-    def plan(self) -> DatasetPlan:
-        """The plan of the data set for a job, with one part per instance."""
-        from trainyard.sharding import plan_dataset
+    def plans(self) -> dict[str, DatasetPlan]:
+        """The plan of each data set by its name, with one part per instance of the job.
 
-        plan, _ = plan_dataset(
-            self.spec.source,
-            self.spec.settings,
-            self.objects,
-            destination=self.spec.destination,
-            num_parts=self._job.instance_count,
-        )
-        return plan
+        Raises:
+            SpecError: a source of a mixture is a table without a text column.
+        """
+        from trainyard.sharding import plan_dataset
+        from trainyard.sharding.mixture import not_of_tokens
+
+        plans = {
+            name: plan_dataset(
+                each.source,
+                each.settings,
+                self.objects,
+                destination=each.destination,
+                num_parts=self.spec.job.instance_count if self.spec.job else 1,
+            )[0]
+            for name, each in self.spec.datasets.items()
+        }
+        if isinstance(self.spec, MixtureSpec):
+            tables = {name: plan for name, plan in plans.items() if plan.is_table}
+            if findings := [
+                not_of_tokens(name, each.source["uri"]) for name, each in tables.items()
+            ]:
+                raise SpecError(findings, subject="data mixture")
+        return plans
 
     @cached_property
     def objects(self) -> S3DatasetObjects:
@@ -83,8 +122,8 @@ class ShardingJobType(JobType):
         return S3DatasetObjects(self.jobs.clients.client("s3"))
 
     def sources(self) -> Sequence[str]:
-        """Return the address of the source."""
-        return (self.spec.source.uri,)
+        """Return the addresses of the sources."""
+        return source_uris(self.spec)
 
     def render(
         self,
@@ -102,15 +141,17 @@ class ShardingJobType(JobType):
         job = sharding_job_spec(
             self._job,
             code_s3_uri=code.s3_uri,
-            plan_uri=self._uploaded_plan(),
-            max_source_bytes=self.spec.source.max_source_bytes,
+            plan_uris=[self._uploaded_plan(plan) for plan in self.plans.values()],
+            max_source_bytes=max(
+                each.source.max_source_bytes for each in self.spec.datasets.values()
+            ),
             kms_key_id=clients.kms_key_id,
         )
         job = replace(job, max_run=place.bounded_run_s(job.max_run))
         image = job_image(job, region=clients.region)
         # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(clients.job_defaults.of(job), enable_network_isolation=False)
-        clients.job_limits.check(job, image_uri=image, reads=[self.spec.source.uri])
+        clients.job_limits.check(job, image_uri=image, reads=list(self.sources()))
         request = render_processing_job(
             job,
             name=name,
@@ -145,16 +186,50 @@ class ShardingJobType(JobType):
 
         Raises:
             DataError: the parts are not consistent, or have too many bad rows.
+            SpecError: the sources of a mixture have different vocabularies, or the same content.
         """
         from trainyard.sharding.merge import merge_parts
 
-        index = merge_parts(self.plan, self.objects, work_dir=self._scratch)
-        log.info("Data set %s: sharded by job %s", self.plan.uri, snapshot.name)
-        shards = [shard for split in index.splits.values() for shard in split.shards]
-        uploaded_bytes = sum(shard.bytes for shard in shards)
-        return dataset_result(
-            index, self.plan.uri, uploaded_bytes=uploaded_bytes, was_reused=False, job=result
+        indices = {}
+        for name, plan in self.plans.items():
+            indices[name] = merge_parts(plan, self.objects, work_dir=self._scratch)
+            log.info("Data set %s: sharded by job %s", plan.uri, snapshot.name)
+        uploaded_bytes = sum(
+            shard.bytes
+            for index in indices.values()
+            for split in index.splits.values()
+            for shard in split.shards
         )
+        return self.result(indices, uploaded_bytes=uploaded_bytes, was_reused=False, job=result)
+
+    def result(
+        self,
+        indices: Mapping[str, ShardIndex],
+        *,
+        uploaded_bytes: int,
+        was_reused: bool,
+        job: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the task's result for the complete data sets; the index of a mixture is written first.
+
+        Args:
+            indices: index of each data set by its name.
+            uploaded_bytes: bytes that the task and its job uploaded.
+            was_reused: whether all data sets existed already.
+            job: the result of the job that sharded; None if the worker did.
+
+        Raises:
+            SpecError: the sources of a mixture have different vocabularies, or the same content.
+        """
+        facts = {
+            "uploaded_bytes": uploaded_bytes,
+            "was_reused": was_reused,
+            "job": None if job is None else dict(job),
+        }
+        if isinstance(self.spec, MixtureSpec):
+            return _mixture_result(self.spec, indices, self.objects) | facts
+        (index,) = indices.values()
+        return dataset_result(index, index.uri(self.spec.destination)) | facts
 
     @property
     def _job(self) -> ShardingJob:
@@ -165,18 +240,19 @@ class ShardingJobType(JobType):
     def _has_tokenizer_file(self) -> bool:
         from trainyard.sharding.settings import BYTES_TOKENIZER
 
-        return self.spec.settings.tokenizer != BYTES_TOKENIZER
+        return any(
+            each.settings.tokenizer != BYTES_TOKENIZER for each in self.spec.datasets.values()
+        )
 
-    def _uploaded_plan(self) -> str:
-        """Upload the plan and, beside it, the tokenizer file that the plan names; return the plan's address."""
-        plan = self.plan
+    def _uploaded_plan(self, plan: DatasetPlan) -> str:
+        """Upload a plan and, beside it, the tokenizer file that the plan names; return the plan's address."""
         with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
             if self._has_tokenizer_file:
-                tokenizer = self._uploaded_tokenizer(Path(folder))
+                tokenizer = self._uploaded_tokenizer(plan, Path(folder))
                 plan = replace(plan, settings=replace(plan.settings, tokenizer=tokenizer))
-            return self._upload(Path(folder), "plan.json", plan.to_json().encode())
+            return self._upload(plan, Path(folder), "plan.json", plan.to_json().encode())
 
-    def _uploaded_tokenizer(self, folder: Path) -> str:
+    def _uploaded_tokenizer(self, plan: DatasetPlan, folder: Path) -> str:
         """Upload the plan's tokenizer file for all instances; return its address.
 
         Raises:
@@ -184,47 +260,35 @@ class ShardingJobType(JobType):
         """
         from trainyard.sharding.tokenizer import read_tokenizer_file
 
-        settings = self.spec.settings
+        settings = plan.settings
         content = read_tokenizer_file(
-            settings.tokenizer, self.objects, identity=self.plan.described["tokenizer"]
+            settings.tokenizer, self.objects, identity=plan.described["tokenizer"]
         )
         name = settings.tokenizer.rpartition("/")[2]  # the index has it
-        return self._upload(folder, f"tokenizer/{name}", content)
+        return self._upload(plan, folder, f"tokenizer/{name}", content)
 
-    def _upload(self, folder: Path, name: str, content: bytes) -> str:
+    def _upload(self, plan: DatasetPlan, folder: Path, name: str, content: bytes) -> str:
         """Write the content to a file in a local folder, upload it to the data set's `parts/`; return its address."""
         from trainyard.sharding.uploads import digest_file
 
-        path, uri = folder / name, f"{self.plan.uri}/parts/{name}"
+        path, uri = folder / name, f"{plan.uri}/parts/{name}"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
         self.objects.put_file(path, uri, sha256=digest_file(path)[0])
         return uri
 
 
-def dataset_result(
-    index: ShardIndex,
-    uri: str,
-    *,
-    uploaded_bytes: int,
-    was_reused: bool,
-    job: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the result of a sharding task: the data set's address and facts.
+def source_uris(spec: ShardingSpec | MixtureSpec) -> tuple[str, ...]:
+    """Return the addresses of the sources of a sharding task."""
+    return tuple(each.source.uri for each in spec.datasets.values())
 
-    Args:
-        index: index of the shards.
-        uri: S3 prefix of the data set.
-        uploaded_bytes: bytes that the task and its job uploaded.
-        was_reused: whether the complete data set existed already.
-        job: the result of the job that sharded; None if the worker did.
-    """
+
+def dataset_result(index: ShardIndex, uri: str) -> dict[str, Any]:
+    """Return the address of a data set, and facts on its shards."""
     return {
         "dataset_uri": uri,
         "fingerprint": index.fingerprint,
         "kind": index.kind,
-        "was_reused": was_reused,
-        "uploaded_bytes": uploaded_bytes,
         "splits": {
             name: {
                 "num_rows": split.num_rows,
@@ -234,5 +298,40 @@ def dataset_result(
             for name, split in index.splits.items()
         },
         "baseline": dict(index.baseline or {}),
-        "job": None if job is None else dict(job),
+    }
+
+
+def _mixture_result(
+    spec: MixtureSpec, indices: Mapping[str, ShardIndex], objects: S3DatasetObjects
+) -> dict[str, Any]:
+    """Write the index of a mixture; return its address, facts on its shards, and its sources."""
+    from trainyard.sharding.mixture import ShardedSource, write_mixture
+
+    sources = [
+        ShardedSource(name=name, parts=spec.parts[name], index=index)
+        for name, index in indices.items()
+    ]
+    mixture = write_mixture(sources, objects, destination=spec.destination)
+    for each in mixture.index["sources"]:
+        log.info(
+            "Source %s: %.2f %% of the samples, %d tokens to train on, %s",
+            each["name"],
+            100 * each["share"],
+            each["num_tokens"]["train"],
+            each["dataset_uri"],
+        )
+    return {
+        "dataset_uri": mixture.uri,
+        "fingerprint": mixture.fingerprint,
+        "kind": mixture.index["kind"],
+        "splits": {
+            name: {
+                "num_rows": split["num_rows"],
+                "num_tokens": split["num_tokens"],
+                "num_shards": len(split["shards"]),
+            }
+            for name, split in mixture.index["splits"].items()
+        },
+        "baseline": mixture.index["baseline"] or {},
+        "mixture": mixture.index["sources"],
     }

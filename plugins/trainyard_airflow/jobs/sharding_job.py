@@ -15,7 +15,7 @@ from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard_airflow.jobs.job_code import uploaded_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trainyard.cost.cost_cap import CostCap
     from trainyard.sharding.settings import Source
@@ -95,17 +95,17 @@ def sharding_job_spec(
     job: ShardingJob,
     *,
     code_s3_uri: str,
-    plan_uri: str,
+    plan_uris: Sequence[str],
     max_source_bytes: int,
     kms_key_id: str | None = None,
 ) -> ProcessingJobSpec:
-    """Return the processing job; each of its instances writes one part of the planned data set.
+    """Return the processing job; each of its instances writes one part of each planned data set.
 
     Args:
         job: the job's instances.
         code_s3_uri: S3 address of the code from `uploaded_sharding_code`.
-        plan_uri: S3 address of the data set's plan.
-        max_source_bytes: the plan's limit on source bytes; 0 = no limit.
+        plan_uris: S3 addresses of the data sets' plans.
+        max_source_bytes: the plans' limit on source bytes; 0 = no limit.
         kms_key_id: the key of the shards; None uses the bucket's default.
     """
     key = ("--kms-key-id", kms_key_id) if kms_key_id else ()
@@ -117,7 +117,11 @@ def sharding_job_spec(
         command=("python3", "-m"),
         entry_point=_MODULE,
         source_dir=code_s3_uri,
-        arguments=("--plan", plan_uri, "--max-source-bytes", str(max_source_bytes), *key),
+        arguments=(
+            *(word for uri in plan_uris for word in ("--plan", uri)),
+            *("--max-source-bytes", str(max_source_bytes)),
+            *key,
+        ),
         volume_size=job.volume_size,
         max_run=job.max_run,
     )

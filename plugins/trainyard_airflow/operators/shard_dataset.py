@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.job_kinds import JobKind
-from trainyard_airflow.jobs.sharding import ShardingJobType, ShardingSpec, dataset_result
+from trainyard_airflow.jobs.sharding import MixtureSpec, ShardingJobType, source_uris
 from trainyard_airflow.jobs.sharding_job import check_shardable
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class ShardDatasetOperator(SageMakerJobOperator):
     """Shards a data set in the worker, or with the same code in a processing job with several instances.
 
+    Each source of a mixture becomes a data set of its own, by one job for all of them.
+
     If the data set of the same source and settings exists, nothing is uploaded and no job is started. A job's instances
     write the parts, and the worker merges them; see `SageMakerJobOperator` for the effects of a retry, a clear and a
     kill.
@@ -30,7 +32,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
     Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None if the worker sharded).
 
     Args:
-        spec: a `ShardingSpec`, or a function `(context, jinja_env)` that returns one.
+        spec: a `ShardingSpec` or a `MixtureSpec`, or a function `(context, jinja_env)` that returns one.
         asset: asset that gets an event with the data set's address and fingerprint once the data set is complete.
         scratch_dir: folder for shards before their upload; None = the system's temporary folder.
     """
@@ -66,7 +68,8 @@ class ShardDatasetOperator(SageMakerJobOperator):
         self._limit_local_files()
         if self.spec.job is None:
             return self._told(context, self._sharded_here(context))
-        check_shardable(self.spec.source)
+        for each in self.spec.datasets.values():
+            check_shardable(each.source)
         found = self._found_in_place(context)
         return super().execute(context) if found is None else self._told(context, found)
 
@@ -87,7 +90,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
 
         found = self._dataset
         return operator_lineage(
-            inputs=input_datasets([self.spec.source.uri]),
+            inputs=input_datasets(source_uris(self.spec)),
             outputs=[s3_dataset(found["dataset_uri"], version=found["fingerprint"])]
             if found
             else [],
@@ -98,46 +101,53 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self.job_type(self.task_jobs(context), context)
 
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
-        """Return the data set if it is complete already and needs no job; otherwise None."""
+        """Return the result if all data sets are complete already and need no job; otherwise None."""
         from trainyard.sharding.plan import finished_index
         from trainyard.sharding.uploads import delete_drafts
 
         sharding = self._job_type(context)
-        index = finished_index(sharding.plan, sharding.objects)
-        if index is None:
-            return None
-        self.log.info("Data set %s: exists already, no job is needed", sharding.plan.uri)
-        delete_drafts(sharding.objects, sharding.plan.uri)
-        return dataset_result(index, sharding.plan.uri, uploaded_bytes=0, was_reused=True)
+        indices = {}
+        for name, plan in sharding.plans.items():
+            index = finished_index(plan, sharding.objects)
+            if index is None:
+                return None
+            indices[name] = index
+        for plan in sharding.plans.values():
+            self.log.info("Data set %s: exists already, no job is needed", plan.uri)
+            delete_drafts(sharding.objects, plan.uri)
+        return sharding.result(indices, uploaded_bytes=0, was_reused=True)
 
     def _sharded_here(self, context: Context) -> dict[str, Any]:
         """Return the data set, sharded by this process."""
         from trainyard.sharding import shard_dataset
 
-        spec: ShardingSpec = self.spec
-        result = shard_dataset(
-            spec.source,
-            spec.settings,
-            self._job_type(context).objects,
-            destination=spec.destination,
-            work_dir=self._scratch,
-        )
-        was_reused = result.uploaded == 0
-        self.log.info(
-            "Data set %s: %s, %d bytes uploaded",
-            result.uri,
-            "exists already" if was_reused else f"{result.uploaded} objects uploaded",
-            result.uploaded_bytes,
-        )
-        return dataset_result(
-            result.index,
-            result.uri,
-            uploaded_bytes=result.uploaded_bytes,
-            was_reused=was_reused,
+        sharding = self._job_type(context)
+        if isinstance(self.spec, MixtureSpec):
+            _ = sharding.plans  # lists and checks all sources before the first one is sharded
+        results = {}
+        for name, spec in self.spec.datasets.items():
+            result = shard_dataset(
+                spec.source,
+                spec.settings,
+                sharding.objects,
+                destination=spec.destination,
+                work_dir=self._scratch,
+            )
+            results[name] = result
+            self.log.info(
+                "Data set %s: %s, %d bytes uploaded",
+                result.uri,
+                f"{result.uploaded} objects uploaded" if result.uploaded else "exists already",
+                result.uploaded_bytes,
+            )
+        return sharding.result(
+            {name: result.index for name, result in results.items()},
+            uploaded_bytes=sum(result.uploaded_bytes for result in results.values()),
+            was_reused=not any(result.uploaded for result in results.values()),
         )
 
     def _limit_local_files(self) -> None:
-        """Restrict the source to local files that runs may read.
+        """Restrict the sources to local files that runs may read.
 
         Raises:
             SpecError: runs may not read the tokenizer's file.
@@ -145,13 +155,17 @@ class ShardDatasetOperator(SageMakerJobOperator):
         from trainyard.sharding.settings import BYTES_TOKENIZER
         from trainyard_airflow.hooks.local_files import readable_files
 
-        spec: ShardingSpec = self.spec
-        files, tokenizer = readable_files(self.clients), spec.settings.tokenizer
-        if tokenizer != BYTES_TOKENIZER and (
-            findings := [*files.findings(tokenizer, where="tokenizer")]
-        ):
-            raise SpecError(findings, subject="shard settings")
-        self.spec = replace(spec, source=replace(spec.source, files=files))
+        files = readable_files(self.clients)
+        tokenizers = {each.settings.tokenizer for each in self.spec.datasets.values()}
+        for tokenizer in tokenizers - {BYTES_TOKENIZER}:
+            if findings := [*files.findings(tokenizer, where="tokenizer")]:
+                raise SpecError(findings, subject="shard settings")
+        limited = {
+            name: replace(each, source=replace(each.source, files=files))
+            for name, each in self.spec.datasets.items()
+        }
+        is_mixture = isinstance(self.spec, MixtureSpec)
+        self.spec = replace(self.spec, datasets=limited) if is_mixture else limited[""]
 
     @property
     def _scratch(self) -> Path | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.comparison import Check, Disagreement, compared
 from verify.log import Begun, read_log, steps_before_start
+from verify.mixture import digest_of_mixture
 from verify.recount import recount
 from verify.sample_order import digest_of_positions
 
@@ -41,7 +42,7 @@ def _after_starts(rows: Sequence[Mapping[str, Any]]) -> Check:
 
 
 def _same_order(starts: Sequence[Begun]) -> Check:
-    names = ("seed", "num_samples", "global_batch_size", "max_steps")
+    names = ("seed", "num_samples", "global_batch_size", "max_steps", "mixture")
     found = [
         Disagreement(
             where=f"start at step {each.resumed_at} in {each.stream}, {name}",
@@ -75,13 +76,17 @@ def _number_of_samples(evidence: Evidence, starts: Sequence[Begun]) -> Check:
 def samples_in(index: Mapping[str, Any], conf: Mapping[str, Any]) -> int:
     """Return the number of samples in the train split: rows of a table, or whole blocks of tokens.
 
-    A block of length L has L + 1 tokens, the last of which is the first of the next block: (tokens - 1) // L.
+    A block of length L has L + 1 tokens, the last of which is the first of the next block: (tokens - 1) // L. The
+    blocks of a mixture do not span its sources.
     """
     shards = index["splits"]["train"]["shards"]
     if index["kind"] == "columns":
         return sum(int(shard["rows"]) for shard in shards)
-    tokens = sum(int(shard["num_tokens"]) for shard in shards)
-    return (tokens - 1) // int(conf["sequence_length"])
+    tokens: dict[str | None, int] = {}
+    for shard in shards:
+        source = shard.get("source")
+        tokens[source] = tokens.get(source, 0) + int(shard["num_tokens"])
+    return sum((each - 1) // int(conf["sequence_length"]) for each in tokens.values())
 
 
 def _positions(starts: Sequence[Begun]) -> Check:
@@ -112,9 +117,13 @@ def _digests(starts: Sequence[Begun]) -> Check:
     found, positions = [], 0
     for start in starts:
         num_samples, seed = int(start.start.pairs["num_samples"]), int(start.start.pairs["seed"])
+        mixture = start.start.pairs.get("mixture")
         for line, first, end in start.claims():
             positions += end - first
-            digest = digest_of_positions(first, end, num_samples=num_samples, seed=seed)
+            if mixture is None:
+                digest = digest_of_positions(first, end, num_samples=num_samples, seed=seed)
+            else:
+                digest = digest_of_mixture(first, end, mixture=mixture, seed=seed)
             expected, got = f"{digest:016x}", line.pairs.get("digest")
             if got != expected:
                 where = f"digest of step {line.pairs['step']} in {start.stream}"

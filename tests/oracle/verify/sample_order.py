@@ -37,10 +37,14 @@ def digest_of_positions(first: int, end: int, *, num_samples: int, seed: int) ->
         epoch, place = divmod(first, num_samples)
         count = min(end - first, num_samples - place, _AT_ONCE)
         places = np.arange(place, place + count, dtype=np.uint64)
-        samples = _walked(places, num_samples, _round_keys(seed, epoch))
-        total += int(_finalized(samples + np.uint64(1)).sum(dtype=np.uint64))
+        total += digest_of_samples(_walked(places, num_samples, _round_keys(seed, epoch)))
         first += count
     return total % 2**64
+
+
+def digest_of_samples(samples: Words) -> int:
+    """Return the digest of these samples."""
+    return int(_finalized(samples + np.uint64(1)).sum(dtype=np.uint64))
 
 
 def samples_at(first: int, end: int, *, num_samples: int, seed: int) -> list[int]:

@@ -15,7 +15,7 @@ each sample once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POSITIONS_AT_ONCE = 4096
+
+
+class Order(Protocol):
+    """Endless sequence of sample numbers."""
+
+    @property
+    def num_samples(self) -> int:
+        """Return the number of samples of one epoch."""
+
+    def samples(self, start: int, stop: int) -> Tensor:
+        """Return the sample numbers (int64) at the positions [start, stop)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +88,7 @@ class RankBatches:
     (a * world_size + r) * micro_batch_size of the step.
     """
 
-    order: SampleOrder
+    order: Order
     start: int
     global_batch_size: int
     micro_batch_size: int

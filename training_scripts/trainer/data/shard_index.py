@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORMAT, VERSIONS = "trainyard-shards", (1, 2)
+MIXTURE_FORMAT, MIXTURE_VERSIONS = "trainyard-mixture", (1,)
 DTYPES = {
     "uint8": torch.uint8, "uint16": torch.uint16, "uint32": torch.uint32, "uint64": torch.uint64,
     "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
@@ -28,15 +29,19 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelIndex:
-    """The parsed index of one data set."""
+    """The parsed index of one data set, or of a mixture of several."""
 
     kind: str
     fingerprint: str
     content: Mapping[str, Any]
 
     @classmethod
-    def load(cls, channel: Path | None) -> ChannelIndex:
+    def load(cls, channel: Path | None, *, may_be_mixture: bool = False) -> ChannelIndex:
         """Return the index in the channel folder.
+
+        Args:
+            channel: the folder; None if the job has no such channel.
+            may_be_mixture: whether the caller reads mixtures by their shares.
 
         Raises:
             DataError: the channel or the file is missing, is not JSON, or has another format or
@@ -58,6 +63,14 @@ class ChannelIndex:
             raise DataError(
                 f"{path} is not a shard index ({type(error).__name__}: {error}); shard again"
             ) from error
+        if kind == (MIXTURE_FORMAT, "tokens") and version in MIXTURE_VERSIONS:
+            if may_be_mixture:
+                return cls(kind=kind[1], fingerprint=fingerprint, content=content)
+            message = (
+                f"{path} is the index of a data mixture, which this script cannot read; allowed: the index of one "
+                "data set; train on a mixture with train_ddp.py or train_fsdp.py"
+            )
+            raise DataError(message)
         if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version not in VERSIONS:
             message = (
                 f"{path} has format {kind[0]!r}, kind {kind[1]!r} and version {version!r}; this trainer reads format "
@@ -71,6 +84,20 @@ class ChannelIndex:
     def vocab_size(self) -> int:
         """Return the number of token ids (kind tokens)."""
         return int(self.content["tokenizer"]["vocab_size"])
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Return the parts of each source of a mixture by name; empty for a single data set."""
+        return {each["name"]: int(each["parts"]) for each in self.content.get("sources") or ()}
+
+    def of_source(self, name: str) -> ChannelIndex:
+        """Return the index of one source of a mixture: its own shards."""
+        splits = {
+            split: {**entry, "shards": [s for s in entry["shards"] if s["source"] == name]}
+            for split, entry in self.content["splits"].items()
+        }
+        content = {**self.content, "splits": splits, "sources": None}
+        return ChannelIndex(kind=self.kind, fingerprint=self.fingerprint, content=content)
 
     @property
     def categories(self) -> dict[str, list[str]]:
@@ -116,12 +143,17 @@ def shard_files(
             f"give the job a channel {split!r} with the S3 prefix .../{split}/ of the data set"
         )
         raise DataError(message)
-    files = [channel / Path(shard["file"]).name for shard in shards]
+    files = [channel / _place(shard) for shard in shards]
     faults = [_fault(path, shard, verify=verify) for path, shard in zip(files, shards, strict=True)]
     findings = [fault for fault in faults if fault]
     if findings:
         raise DataError(findings)
     return files
+
+
+def _place(shard: Mapping[str, Any]) -> str:
+    """Return a shard's path in its channel; a mixture's channel has a folder for each data set."""
+    return shard["file"] if "source" in shard else Path(shard["file"]).name
 
 
 def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:

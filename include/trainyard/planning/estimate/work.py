@@ -90,10 +90,12 @@ def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[Job
 
 
 def data_key(conf: BaseRunConf) -> str:
-    """Return a digest of the settings of a run's data: source and its limit, test split, sample and tokens."""
+    """Return a digest of the settings of a run's data: sources and their limit, test split, sample and tokens."""
     names = ["source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length"]
     if getattr(conf, "sample_fraction", 1) != 1:  # measurements of earlier releases keep their key
         names.append("sample_fraction")
+    if getattr(conf, "data_mixture", None):
+        names.append("data_mixture")
     return _digest({name: getattr(conf, name, None) for name in names})
 
 
@@ -219,13 +221,15 @@ def _operations_per_unit(conf: RunConf) -> float:
 def _test_units(conf: RunConf) -> float:
     """Return the estimated tokens (tables: rows) of the test split.
 
-    With `max_source_bytes`, a decoder's test split is estimated from these bytes: one byte per token of the tokenizer
-    `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of it for tables.
+    With `max_source_bytes`, a decoder's test split is estimated from these bytes of each source: one byte per token of
+    the tokenizer `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of
+    it for tables.
     """
     if not conf.max_source_bytes or conf.model != "gpt":
         return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100
     per_token = 1.0 if conf.tokenizer == "bytes" else 4.0
-    return conf.max_source_bytes * conf.test_fraction * conf.sample_fraction / per_token
+    num_bytes = conf.max_source_bytes * len(conf.by_source)
+    return num_bytes * conf.test_fraction * conf.sample_fraction / per_token
 
 
 def _digest(value: Any) -> str:

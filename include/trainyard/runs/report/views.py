@@ -23,7 +23,7 @@ from trainyard.units import at_step, format_bytes, format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainyard.runs.record import JobRecord, RunRecord, ShardRecord
+    from trainyard.runs.record import DatasetRecord, JobRecord, RunRecord, ShardRecord
 
 Row = tuple[str, str]
 _VERDICTS = {
@@ -236,7 +236,8 @@ def dataset_rows(record: RunRecord) -> list[Row]:
     reused = "yes: the same source and settings were sharded before" if data.was_reused else ""
     return _present(
         [
-            ("source", data.source_uri),
+            ("source", None if data.mixture else data.source_uri),
+            *_mixture_rows(record, data),
             ("source size", size),
             ("tokenizer", data.tokenizer),
             ("bad rows", f"{data.bad_rows:,} in quarantine" if data.bad_rows else "none"),
@@ -244,6 +245,21 @@ def dataset_rows(record: RunRecord) -> list[Row]:
             ("place", data.uri),
         ]
     )
+
+
+def _mixture_rows(record: RunRecord, data: DatasetRecord) -> list[tuple[str, str | None]]:
+    """Return each source of a mixture with its share, and its passes in the trained steps."""
+    measured = record.continuity or {}
+    trained, batch = measured.get("final_step"), measured.get("global_batch_size")
+    length = record.conf.get("sequence_length")
+    rows: list[tuple[str, str | None]] = []
+    for each in data.mixture:
+        text = f"{100 * each.share:.4g} % of the samples"
+        if trained and length and batch and each.train_tokens > length:
+            passes = trained * batch * each.share / ((each.train_tokens - 1) // length)
+            text += f", {passes:.3g} passes"
+        rows.append((f"source {each.name}", f"{text}: {each.source_uri}"))
+    return rows
 
 
 def cost_rows(record: RunRecord) -> list[Row]:
@@ -397,7 +413,8 @@ def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
 
 def _source(record: RunRecord) -> str:
     data = record.dataset
-    uri = str(record.conf.get("source") or (data.source_uri if data else "") or "data")
+    mixed = ", ".join(each.name for each in data.mixture) if data else ""
+    uri = str(mixed or record.conf.get("source") or (data.source_uri if data else "") or "data")
     return uri if len(uri) <= 48 else f"…{uri[-46:]}"
 
 

@@ -9,6 +9,7 @@ from trainyard.catalog.hardware import has_bf16
 from trainyard.catalog.instances import catalogue, first_accelerated
 from trainyard.errors import ContractError
 from trainyard.installation import SHIPPED
+from trainyard.specs.channel import TrainingInput
 from trainyard.specs.metrics import TRAINYARD_METRICS
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from trainyard.specs.run_conf import HYPERPARAMETERS
@@ -33,6 +34,9 @@ TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
 """The script of each strategy."""
 INIT_CHANNEL = "init"
 """Channel of the initial weights, as in the training scripts."""
+INDEX = "index"
+"""Channel of the data set's index."""
+MANIFEST = "ManifestFile"
 EVALUATION_ENTRY_POINT = "evaluate.py"
 EVALUATION_FILE = "evaluation.json"
 
@@ -102,7 +106,7 @@ def training_spec(
         measures_test_split: whether the training may evaluate the test split as its last step; the plan decides.
     """
     hyperparameters = training_hyperparameters(conf)
-    splits = ["train", "validation", "index"]
+    splits = ["train", "validation", INDEX]
     from trainyard.planning.evaluation_plan import (
         Place,
         plan_evaluation,
@@ -127,12 +131,21 @@ def training_spec(
         budget_usd=budget_usd,
         max_cost_usd=max_cost_usd,
         inputs={
-            **{name: f"{dataset_uri}/{name}/" for name in splits},
+            **{name: _channel(conf, dataset_uri, name) for name in splits},
             **({INIT_CHANNEL: conf.init_from} if conf.init_from else {}),
         },
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
     )
+
+
+def _channel(conf: RunConf, dataset_uri: str, name: str) -> str | TrainingInput:
+    """Return the channel of a split or of the index; that of a mixture's split is a list of all sources' shards."""
+    if not conf.data_mixture or name == INDEX:
+        return f"{dataset_uri}/{name}/"
+    from trainyard.sharding.mixture import manifest_uri  # a DAG file imports this module
+
+    return TrainingInput(s3_data=manifest_uri(dataset_uri, name), s3_data_type=MANIFEST)
 
 
 def _rank_restarts(conf: RunConf, task_id: str) -> Mapping[str, str]:
@@ -319,11 +332,8 @@ def _evaluation_job(
     training: Mapping[str, Any],
     role: str,
 ) -> ProcessingJobSpec:
-    sources = {
-        "model": str(training["model_artifact"]),
-        "test": f"{dataset_uri}/test/",
-        "index": f"{dataset_uri}/index/",
-    }
+    channels = {name: _channel(conf, dataset_uri, name) for name in ("test", INDEX)}
+    inputs = {"model": str(training["model_artifact"]), **channels}
     return ProcessingJobSpec(
         role=role,
         instance_type=plan.instance_type,
@@ -337,10 +347,7 @@ def _evaluation_job(
             f"--layout={'shards' if plan.is_sharded else 'whole'}",
             f"--timeout-s={plan.max_run_s}",
         ),
-        inputs=tuple(
-            ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)
-            for name, uri in sources.items()
-        ),
+        inputs=tuple(_processing_input(name, each) for name, each in inputs.items()),
         outputs=(
             ProcessingOutput(
                 source=f"{_OUTPUT}/evaluation",
@@ -351,6 +358,13 @@ def _evaluation_job(
         volume_size=plan.volume_size_gb,
         max_run=plan.max_run_s,
     )
+
+
+def _processing_input(name: str, channel: str | TrainingInput) -> ProcessingInput:
+    place = {"destination": f"{_INPUT}/{name}", "input_name": name}
+    if isinstance(channel, str):
+        return ProcessingInput(source=channel, **place)
+    return ProcessingInput(source=channel.s3_data, s3_data_type=channel.s3_data_type, **place)
 
 
 def _command(num_processes: int) -> tuple[str, ...]:

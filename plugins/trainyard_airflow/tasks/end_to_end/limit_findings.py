@@ -38,7 +38,8 @@ def limit_findings(
             allowed="0",
             next_step="set it to 0, so that the Airflow worker shards the data",
         )
-    yield from limits.bucket_findings([conf.source, conf.tokenizer])
+    sources = [each.source for each in conf.by_source.values()]
+    yield from limits.bucket_findings([*sources, conf.tokenizer])
     yield from job_limit_findings(clients, _jobs(conf, bucket=bucket, role=role))
 
 

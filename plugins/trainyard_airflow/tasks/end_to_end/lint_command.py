@@ -20,6 +20,7 @@ from trainyard.planning.auto_plan import resolve_auto
 from trainyard.planning.linter.linter import lint
 from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
+from trainyard.specs.data_mixture import sources_in
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 
@@ -70,8 +71,8 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings for local files that no run may read; preflight checks the folders that a connection allows."""
     files = local_files(roots=["/"], private=[])
-    for name in ("source", "tokenizer"):
-        path = params.get(name)
+    paths = {**sources_in(params), "tokenizer": params.get("tokenizer")}
+    for name, path in paths.items():
         if isinstance(path, str) and "://" not in path:
             yield from files.findings(path, where=name)
 

@@ -71,6 +71,25 @@ _RANGES = {
     },
 }
 
+_MIXTURE_HELP = (
+    'Several sources with their shares of the samples, in place of Source: {"web": {"source": "s3://my-bucket/web/", '
+    '"weight": 0.7}, "code": {"source": "s3://my-bucket/code/", "weight": 0.3, "text_column": "content"}}. Only gpt.'
+)
+_MIXTURE = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "required": ["source", "weight"],
+        "additionalProperties": False,
+        "properties": {
+            "source": _TEXT,
+            "weight": {"type": "number", "exclusiveMinimum": 0},
+            "data_format": {"enum": [None, *CHOICES["data_format"]]},
+            "text_column": TEXT_OR_NONE,
+        },
+    },
+}
+
 SECTIONS: Sections = {
     "Basics": {
         "source": (
@@ -103,6 +122,7 @@ SECTIONS: Sections = {
         **BUDGET,
     },
     "Data": {
+        "data_mixture": ("Mixture", _MIXTURE_HELP, _MIXTURE),
         "data_format": (
             "Format",
             "`auto`: by the extension of the files.",

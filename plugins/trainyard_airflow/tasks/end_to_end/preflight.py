@@ -20,6 +20,7 @@ from trainyard.errors import (
 )
 from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.specs.base_run_conf import BaseRunConf
+from trainyard.specs.data_mixture import sources_in
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C = TypeVar("C", bound="BaseRunConf")
 
-_PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
+_PLACES = ("bucket", "role", "tokenizer", "notifications")
 # Keys that Airflow itself adds to an event's extra: its REST API, and a trigger with its payload.
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
@@ -537,8 +538,9 @@ class _Findings:
                 self.result_of(lambda: account_check.asked(claim, where="bucket", got=bucket))
         if role:
             self.add(account_check.role_findings(clients, role))
-        if right.get("source"):
-            self.add(account_check.source_findings(clients, str(right["source"])))
+        for where, source in sources_in(params).items():
+            if where not in wrong:
+                self.add(account_check.source_findings(clients, source, where=where))
         if right.get("tokenizer"):
             self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
         if told := right.get("notifications"):

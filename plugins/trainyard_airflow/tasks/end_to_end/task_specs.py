@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.cost_cap import CostCap
 from trainyard.sagemaker_api.model_package import ModelVersion
+from trainyard.specs.data_mixture import parts_of
 from trainyard.specs.run_conf_tuning import with_values
 from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
-from trainyard_airflow.jobs.sharding import ShardingSpec
+from trainyard_airflow.jobs.sharding import MixtureSpec, ShardingSpec
 from trainyard_airflow.jobs.sharding_job import ShardingJob
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_FILE,
@@ -41,13 +42,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
-    """Return the sharding spec of the run's source, with a number of shards that fits the training's ranks."""
+def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec | MixtureSpec:
+    """Return the sharding spec of the run's sources, with a number of shards that fits the training's ranks."""
+    state = RunState.of(context)
+    conf, job = state.conf, _sharding_job(context, state)
+    datasets = {
+        name: _source_spec(each, destination=state.paths.root)
+        for name, each in conf.by_source.items()
+    }
+    if not conf.data_mixture:
+        return replace(datasets[""], job=job)
+    return MixtureSpec(
+        datasets=datasets,
+        parts=parts_of({name: each.weight for name, each in conf.data_mixture.items()}),
+        destination=state.paths.root,
+        job=job,
+    )
+
+
+def _source_spec(conf: RunConf, *, destination: str) -> ShardingSpec:
+    """Return the sharding spec of a conf's single source."""
     from trainyard.sharding import DataFormat, Source
     from trainyard.sharding.settings import settings_of_run
 
-    state = RunState.of(context)
-    conf = state.conf
     return ShardingSpec(
         source=Source(
             uri=conf.source,
@@ -55,8 +72,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             max_source_bytes=conf.max_source_bytes,
         ),
         settings=settings_of_run(conf),
-        destination=state.paths.root,
-        job=_sharding_job(context, state),
+        destination=destination,
     )
 
 
