@@ -38,7 +38,7 @@ class Checkpoint:
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether the checkpoint is sharded, as train_fsdp.py writes it."""
+        """Return whether every rank wrote its shards into the checkpoint; see trainyard_watch/shard_folder.py."""
         return (self.path / ".metadata").exists()
 
     def refuse_shards(self) -> None:
@@ -51,6 +51,19 @@ class Checkpoint:
             message = (
                 f"{self.path} was written in shards by train_fsdp.py: resume with that script, or set another "
                 "checkpoint_s3_uri for this run; nothing was deleted"
+            )
+            raise CheckpointError(message)
+
+    def refuse_unsharded(self) -> None:
+        """Reject a checkpoint of the whole model, which only train_ddp.py can read.
+
+        Raises:
+            CheckpointError: the checkpoint is not sharded.
+        """
+        if not self.is_sharded:
+            message = (
+                f"{self.path} was written by train_ddp.py, which keeps whole models: resume with that script, or set "
+                "another checkpoint_s3_uri for this run; nothing was deleted"
             )
             raise CheckpointError(message)
 
