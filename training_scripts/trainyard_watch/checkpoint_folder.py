@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.retention import ManifestLayout, Retention, step_folders
@@ -73,6 +71,8 @@ class Checkpoint:
         Raises:
             CheckpointError: the file cannot be read or loaded.
         """
+        import torch  # noqa: PLC0415  # hosts without torch have files only
+
         file = self.path / f"{name}.pt"
         try:
             return torch.load(file, map_location="cpu", weights_only=True)

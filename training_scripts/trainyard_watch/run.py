@@ -23,12 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainyard_watch.background_saver import ABANDONED_AFTER_S, BackgroundSaver
 from trainyard_watch.distributed import OPEN_MPI, Ranks
-from trainyard_watch.environment import (
-    BASE_VARIABLE,
-    DEFAULT_BASE_DIR,
-    JOB_VARIABLE,
-    ContainerPaths,
-)
+from trainyard_watch.environment import JOB_VARIABLE, OWN_FOLDER, container_paths
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.model_limit import NO_MODEL, ModelLimit
@@ -77,8 +72,6 @@ LOADABLE = (
     torch.device,
     torch.Size,
 )
-OWN_FOLDER = "trainyard"
-"""Folder of the watch's checkpoints and metrics, beside the script's own files."""
 STATE = "state"
 """Name of the script's own object in a checkpoint."""
 PARTS = "parts"
@@ -699,15 +692,6 @@ class Run:
             return None, ""
         self._metrics.restore(found.read("metrics.jsonl"))
         return found.load(STATE), str(found.path)
-
-
-def container_paths() -> ContainerPaths:
-    """Return the folders of this container; outside of a container, such as in a notebook, those in `./.trainyard`."""
-    if BASE_VARIABLE in os.environ or Path(DEFAULT_BASE_DIR).is_dir():
-        return ContainerPaths.from_environment(os.environ)
-    return ContainerPaths.from_environment(
-        {**os.environ, BASE_VARIABLE: str(Path.cwd() / ".trainyard")}
-    )
 
 
 def check_loadable(state: Any, place: str = "state") -> None:
