@@ -161,7 +161,7 @@ class KerasCallback(keras.callbacks.Callback):
         """Note the learning rate of the step, which a schedule changes after it."""
         self._learning_rate = float(_array(self.model.optimizer.learning_rate))
 
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record the step; save a checkpoint and end the training after a SIGTERM."""
         if not self._has_started:
             self._has_started = True
@@ -171,10 +171,11 @@ class KerasCallback(keras.callbacks.Callback):
         now = time.perf_counter()
         seconds = max(1e-9, (now - self._stepped_at) / max(1, self.num_steps - before))
         self._stepped_at = now
-        self.is_stopping = self._stop.received
+        self.is_stopping = self._stop.received and self.num_steps != self._max_steps
         self._write_step(loss, logs or {}, seconds=seconds)
         self._metrics.write_alive(self.num_steps)
         every = self._save_every
+        self._epoch += batch + 1 == self.params.get("steps")  # the epoch that a resume begins with
         if self.is_stopping:
             self.model.stop_training = True
             self._save(self._epoch)
