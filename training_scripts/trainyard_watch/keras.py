@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 STATE = "state.npz"
 """File of a checkpoint with all variables of the model and of its optimizer."""
+RANDOM = "random"
+"""Name of the object with the process's random states; on torch, layers without a seed draw from torch's own stream."""
 LINE_EVERY_S = 1.0
 """Minimum seconds between two step lines."""
 SEVERAL = (
@@ -99,6 +101,7 @@ class KerasCallback(keras.callbacks.Callback):
             self._found = self._find()
         self.num_steps, self.is_stopping, self.exit_code = 0, False, 0
         self._epoch, self._num_saved = 0, -1
+        self._random_states: Any = None
 
     def resume(self, model: keras.Model) -> int:
         """Restore the newest valid checkpoint into a built and compiled model; return its `initial_epoch` for `fit`.
@@ -114,6 +117,8 @@ class KerasCallback(keras.callbacks.Callback):
         with self._metrics.kept_alive(), np.load(io.BytesIO(found.read(STATE))) as saved:
             restore(model, saved, place=str(found.path))
             self._epoch = int(saved["epoch"])
+        if _uses_torch():
+            self._random_states = found.load(RANDOM)
         self._metrics.restore(found.read("metrics.jsonl"))
         self.num_steps = self._num_saved = found.step
         self._metrics.write("resume", step=found.step, checkpoint=str(found.path))
@@ -134,6 +139,8 @@ class KerasCallback(keras.callbacks.Callback):
         is_main_thread = threading.current_thread() is threading.main_thread()
         if is_main_thread and signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, None}:
             self._stop.install()
+        if self._random_states is not None:
+            _restore_random_states(self._random_states)
         self.num_steps = steps_of(self.model)
         per_epoch, epochs = self.params.get("steps"), self.params.get("epochs")
         self._max_steps = (
@@ -272,7 +279,8 @@ class KerasCallback(keras.callbacks.Callback):
         arrays = {**state_of(self.model), "epoch": np.array(epoch)}
         history = partial(self._metrics.history, self._metrics.num_bytes())
         files = {STATE: partial(_packed, arrays), "metrics.jsonl": history}
-        self._saver.start(self.num_steps, objects={}, files=files, facts={"epoch": epoch})
+        objects = {RANDOM: _random_states()} if _uses_torch() else {}
+        self._saver.start(self.num_steps, objects=objects, files=files, facts={"epoch": epoch})
         self._num_saved = self.num_steps
         stall_s = time.monotonic() - began
         self._metrics.write("checkpoint", step=self.num_steps, stall_seconds=stall_s)
@@ -348,6 +356,28 @@ def _variables(model: keras.Model) -> Sequence[keras.Variable]:
     inner = getattr(optimizer, "inner_optimizer", None)
     found = [*model.variables, *optimizer.variables, *(inner.variables if inner else ())]
     return list({id(each): each for each in found}.values())
+
+
+def _uses_torch() -> bool:
+    return bool(keras.backend.backend() == "torch")
+
+
+def _random_states() -> dict[str, Any]:
+    """Return the random states of a process with Keras on torch."""
+    import torch  # noqa: PLC0415  # absent from images of TensorFlow
+
+    from trainyard_watch.random_states import random_states  # noqa: PLC0415
+
+    return random_states(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _restore_random_states(states: Mapping[str, Any]) -> None:
+    """Restore the result of `_random_states`."""
+    import torch  # noqa: PLC0415
+
+    from trainyard_watch.random_states import restore_random_states  # noqa: PLC0415
+
+    restore_random_states(states, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _array(value: Any) -> np.ndarray:
