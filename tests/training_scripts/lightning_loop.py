@@ -12,8 +12,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from trainyard_watch.environment import container_paths
 from trainyard_watch.lightning import LightningCallback, newest_checkpoint
-from trainyard_watch.run import container_paths
 
 
 class Digits(LightningModule):

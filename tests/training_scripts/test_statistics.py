@@ -424,6 +424,37 @@ class BrokenNorms(ModelTensors):
         raise RuntimeError("no norms of updates")
 
 
+class CountedNorms(ModelTensors):
+    """Tensors that count their calls, each of which is a collective if the tensors are sharded."""
+
+    num_calls = 0
+
+    def norms(self, tensors, order=2.0):
+        self.num_calls += 1
+        return super().norms(tensors, order)
+
+
+def test_a_rank_with_a_fault_takes_part_in_the_collectives_until_all_ranks_know():
+    model = torch.nn.Linear(2, 2)
+    tensors = CountedNorms(model)
+    choice = choose(json.dumps({"weights": {"save_interval": 1}}), None, num_tensors=2)
+    emitter = Emitter(tensors, None, choice=choice)
+    model(torch.ones(1, 2)).sum().backward()
+
+    def calls_of_a_step():
+        before = tensors.num_calls
+        emitter.begin_step(1)
+        emitter.measure()
+        return tensors.num_calls - before
+
+    healthy = calls_of_a_step()
+    emitter.degrade(ValueError("only here"))
+    unknown = calls_of_a_step()
+    emitter.degrade()
+
+    assert (healthy, unknown, calls_of_a_step()) == (2, 2, 1)
+
+
 @pytest.mark.parametrize("broken", ["activations", "checksums", "gradients", "weights", "inputs"])
 def test_a_fault_of_any_statistic_costs_statistics_only(tmp_path, caplog, broken):
     layers = [torch.nn.Linear(2, 2)] + [Sparse()] * (broken == "activations")

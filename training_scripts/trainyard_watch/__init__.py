@@ -8,9 +8,10 @@
         run.step(loss=loss)
 
 The package is uploaded with the script that imports it, without the rest of Trainyard: it may import torch, the
-standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers, lightning) are
-imported on use. The package follows the container contract (`SM_*` variables, `/opt/ml`, channels) and does not depend
-on the service that started the job.
+standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers, lightning,
+keras) are imported on use. `trainyard_watch.keras` imports no torch, because images of TensorFlow do not have it. The
+package follows the container contract (`SM_*` variables, `/opt/ml`, channels) and does not depend on the service that
+started the job.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from trainyard_watch.metrics import MetricsWriter
 
 log = logging.getLogger(__name__)
+ABANDONED_AFTER_S = 30.0
+"""Limit on the wait for a sharded checkpoint after the run has failed: its other ranks may have failed, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

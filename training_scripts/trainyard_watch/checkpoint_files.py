@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
 from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -51,6 +49,8 @@ def write_files(
     """
     listed = dict(others)
     for name, content in objects.items():
+        import torch  # noqa: PLC0415  # hosts without torch write files only
+
         with HashedFile(draft / f"{name}.pt") as file:
             torch.save(content, file)
         listed[f"{name}.pt"] = file.entry()

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.retention import ManifestLayout, Retention, step_folders
@@ -38,7 +36,7 @@ class Checkpoint:
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether the checkpoint is sharded, as train_fsdp.py writes it."""
+        """Return whether every rank wrote its shards into the checkpoint; see trainyard_watch/shard_folder.py."""
         return (self.path / ".metadata").exists()
 
     def refuse_shards(self) -> None:
@@ -54,12 +52,27 @@ class Checkpoint:
             )
             raise CheckpointError(message)
 
+    def refuse_unsharded(self) -> None:
+        """Reject a checkpoint of the whole model, which only train_ddp.py can read.
+
+        Raises:
+            CheckpointError: the checkpoint is not sharded.
+        """
+        if not self.is_sharded:
+            message = (
+                f"{self.path} was written by train_ddp.py, which keeps whole models: resume with that script, or set "
+                "another checkpoint_s3_uri for this run; nothing was deleted"
+            )
+            raise CheckpointError(message)
+
     def load(self, name: str) -> Any:
         """Return the object in the file `<name>.pt`, on the CPU.
 
         Raises:
             CheckpointError: the file cannot be read or loaded.
         """
+        import torch  # noqa: PLC0415  # hosts without torch have files only
+
         file = self.path / f"{name}.pt"
         try:
             return torch.load(file, map_location="cpu", weights_only=True)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_BASE_DIR = "/opt/ml"
+OWN_FOLDER = "trainyard"
+"""Folder of the watch's checkpoints and metrics, beside the script's own files."""
 BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
 
 
@@ -74,6 +76,15 @@ class ContainerPaths:
     def default_checkpoint_dir(self) -> Path:
         """Return the folder that the platform syncs with the job's checkpoint S3 URI."""
         return self.base_dir / "checkpoints"
+
+
+def container_paths() -> ContainerPaths:
+    """Return the folders of this container; outside of a container, such as in a notebook, those in `./.trainyard`."""
+    if BASE_VARIABLE in os.environ or Path(DEFAULT_BASE_DIR).is_dir():
+        return ContainerPaths.from_environment(os.environ)
+    return ContainerPaths.from_environment(
+        {**os.environ, BASE_VARIABLE: str(Path.cwd() / ".trainyard")}
+    )
 
 
 def available_cpus() -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback
 
-from trainyard_watch.run import container_paths, watch
+from trainyard_watch.environment import container_paths
+from trainyard_watch.run import watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,18 +21,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainyard_watch.background_saver import BackgroundSaver
-from trainyard_watch.checkpoint_folder import CheckpointFolder
+from trainyard_watch.background_saver import ABANDONED_AFTER_S, BackgroundSaver
 from trainyard_watch.distributed import OPEN_MPI, Ranks
-from trainyard_watch.environment import (
-    BASE_VARIABLE,
-    DEFAULT_BASE_DIR,
-    JOB_VARIABLE,
-    ContainerPaths,
-)
+from trainyard_watch.environment import JOB_VARIABLE, OWN_FOLDER, container_paths
+from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.model_limit import NO_MODEL, ModelLimit
 from trainyard_watch.retention import ManifestLayout, Retention, remove
+from trainyard_watch.shard_folder import SHARDS, ShardFolder
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import (
     ProcessStart,
@@ -46,6 +42,9 @@ from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from trainyard_watch.checkpoint_folder import Checkpoint
+    from trainyard_watch.sharded_state import Part
 
 T = TypeVar("T")
 
@@ -73,10 +72,14 @@ LOADABLE = (
     torch.device,
     torch.Size,
 )
-OWN_FOLDER = "trainyard"
-"""Folder of the watch's checkpoints and metrics, beside the script's own files."""
 STATE = "state"
 """Name of the script's own object in a checkpoint."""
+PARTS = "parts"
+"""Name of the list of the models and optimizers whose shards a checkpoint has."""
+ZERO_3 = (
+    "DeepSpeed's ZeRO-3 keeps the shards of this model, and only its engine can save them: call "
+    "engine.save_checkpoint(...), then run.saved(...), and pass the step of a resume to watch(step=...)"
+)
 
 
 def watch(
@@ -95,8 +98,9 @@ def watch(
     Use a `with` statement, or two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)`.
 
     Args:
-        model: model whose weights, gradients and activations are measured; None measures none of them. For a sharded
-            model (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
+        model: model whose weights, gradients and activations are measured; None measures none of them. Sharded models
+            are measured if they are sharded over all ranks by FSDP2 or tensor parallelism. For other ones (FSDP1,
+            ZeRO-3, pipelines) only the steps are written.
         optimizer: optimizer at whose step gradients and weights are measured; None measures neither.
         step: optimizer steps already done, if the script writes its own checkpoints.
         max_steps: optimizer steps of the whole training; None if it is not limited by steps.
@@ -163,7 +167,10 @@ class Run:
         self._ranks = current_ranks(model)
         self._stop, self._has_handler = StopRequest(grace_s=grace_of(os.environ)), False
         self._keep, self._earlier = keep_checkpoints, history
-        self._buffers = CpuBuffers()
+        self._buffers, self._shard_buffers = CpuBuffers(), CpuBuffers()
+        self._found: Checkpoint | None = None
+        self._saved_parts: list[str] = []
+        self._num_writers, self._is_restoring = 1, False
         self._hooks: list[Any] = []
         self._state: Any = None
         self._is_of_process = False
@@ -202,20 +209,42 @@ class Run:
             config=self._paths.read_config("checkpointconfig"),
             below=OWN_FOLDER,
         )
-        self._folder = CheckpointFolder(folder, keep=self._keep, retention=retention)
+        self._folder = ShardFolder(folder, keep=self._keep, ranks=self._ranks, retention=retention)
         self._saver = BackgroundSaver(self._folder, self._metrics)
         self._limit = ModelLimit(self._ranks, retention)
         self._find_state()
         self._begin()
         return self
 
-    def resume(self) -> Any:
+    def resume(self, parts: Mapping[str, Part] | None = None) -> Any:
         """Return the state of the newest valid checkpoint, with its tensors on the CPU, or None without one.
 
         The start of the run has already read it on rank 0, broadcast it, and set `num_steps`. A second call returns
         None.
+
+        Args:
+            parts: the models and optimizers in the state, by name. They are restored in place, with any number of
+                ranks. Every rank must pass them.
+
+        Raises:
+            CheckpointError: the parts are not those of the checkpoint, or their shards cannot be read.
         """
-        state, self._state = self._state, None
+        (state, self._state), found = (self._state, None), self._found
+        if state is None:
+            return None
+        saved, given = self._saved_parts, sorted(parts or ())
+        if saved != given:
+            raise CheckpointError(
+                f"the checkpoint of step {self.num_steps} has the models and optimizers {saved}, but run.resume got "
+                f"{given}; pass the same ones as to run.checkpoint, by the same names, or use another checkpoint "
+                "folder for this training"
+            )
+        if parts and found:
+            from trainyard_watch.sharded_state import resume_parts  # noqa: PLC0415  # seconds
+
+            with self.busy(), self._unobserved():
+                resume_parts(found, parts, self._ranks)
+            return {**state, **parts}
         return state
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
@@ -336,7 +365,8 @@ class Run:
         """
         written = self._saver.finish()
         if written is not None:
-            self._limit.note_checkpoint(seconds=written.seconds, num_bytes=written.num_bytes)
+            num_bytes_each = written.num_bytes // self._num_writers
+            self._limit.note_checkpoint(seconds=written.seconds, num_bytes=num_bytes_each)
         obstacle = self._limit.obstacle(
             num_bytes, seconds_left=self._stop.seconds_left, grace_s=self._stop.grace_s
         )
@@ -375,30 +405,39 @@ class Run:
         self._restart_clock()
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Copy rank 0's state and write it atomically in the background, with checksums.
+        """Copy the state and write it atomically in the background, with checksums. Every rank must call it.
 
         Args:
             state: tensors, numbers, texts, and containers of them, such as `state_dict()` returns. The script must put
                 everything into it that an exact resume needs: model, optimizer, schedule, scaler, position in the
-                data, random states.
+                data, random states. Rank 0's state is written. A value can also be a model or an optimizer: every rank
+                then writes its part of it. Sharded models (FSDP, tensor parallelism) need this.
 
         Raises:
-            TypeError: an object in the state could be saved, but not loaded without running code.
+            TypeError: an object in the state could be saved, but not loaded without running code, or is a shard.
+            CheckpointError: DeepSpeed's ZeRO-3 has sharded the model.
         """
-        check_loadable(state)
-        if not self._ranks.is_main:
+        parts: dict[str, Part] = {
+            name: each
+            for name, each in state.items()
+            if isinstance(each, nn.Module | torch.optim.Optimizer)
+        }
+        rest = {name: each for name, each in state.items() if name not in parts}
+        self._check_state(rest, parts)
+        if not self._ranks.is_main and not parts:
             return
         began = time.monotonic()
         self._saver.finish()
         content = {
-            STATE: self._buffers.copy(dict(state)),
+            STATE: self._buffers.copy(rest),
+            PARTS: sorted(parts),
             "step": self.num_steps,
             "num_starts": self._num_starts,
         }
         num_bytes = self._metrics.num_bytes()
         self._saver.start(
             self.num_steps,
-            objects={STATE: content},
+            objects={STATE: content, **self._copied_shards(parts)},
             files={"metrics.jsonl": lambda: self._metrics.history(num_bytes)},
             facts={"world_size": self._ranks.world_size},
         )
@@ -425,7 +464,7 @@ class Run:
                 )
             self._live_on()
         else:
-            self._saver.wait()
+            self._saver.wait(ABANDONED_AFTER_S if self._num_writers > 1 else None)
         for each in self._hooks:
             each.remove()
         if self._has_handler and not self._stop.received:
@@ -448,16 +487,52 @@ class Run:
     def _is_finished(self) -> bool:
         return self._max_steps is not None and self.num_steps >= self._max_steps
 
+    def _check_state(self, rest: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
+        """Check that the state can be saved by this rank or by all ranks; `rest` is the state without the parts.
+
+        Raises:
+            TypeError: as in `checkpoint`.
+            CheckpointError: as in `checkpoint`.
+        """
+        models = [self._model, *(each for each in parts.values() if isinstance(each, nn.Module))]
+        if any(is_zero_3(each) for each in models if each is not None):
+            raise CheckpointError(ZERO_3)
+        check_loadable(rest)
+        if self._model is not None and is_fsdp1(self._model):
+            refuse_flat_shards(rest)
+
+    def _copied_shards(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """Return copies of this rank's shards of the parts as an object of a checkpoint; empty without parts."""
+        if not parts:
+            return {}
+        from trainyard_watch.sharded_state import copied_shards, shards_of  # noqa: PLC0415  # seconds
+
+        self._folder.connect()
+        self._num_writers = self._ranks.world_size
+        with self._unobserved():
+            return {SHARDS: copied_shards(shards_of(parts), self._shard_buffers)}
+
+    @contextmanager
+    def _unobserved(self) -> Iterator[None]:
+        """Run the body; steps of the optimizer in it, by which torch creates its states, do not count."""
+        self._is_restoring = True
+        try:
+            yield
+        finally:
+            self._is_restoring = False
+
     def _find_state(self) -> None:
-        """Read the newest checkpoint on rank 0, and broadcast it."""
+        """Find the newest checkpoint that is complete on every host, read it on rank 0, and broadcast its state."""
         content: Any = None
         path = ""
-        with self._metrics.kept_alive(), self._ranks.all_or_none():
-            if self._ranks.is_main:
-                content, path = self._read_newest()
+        with self._metrics.kept_alive():
+            self._found, rejected = self._folder.newest_whole()
+            with self._ranks.all_or_none():
+                if self._ranks.is_main:
+                    content, path = self._read(rejected)
         content = broadcast_tree(content, self._ranks)
         if content is not None:
-            self._state = content[STATE]
+            self._state, self._saved_parts = content[STATE], content.get(PARTS, [])
             self.num_steps, self._num_starts = content["step"], content["num_starts"] + 1
             self._metrics.write("resume", step=self.num_steps, checkpoint=path)
 
@@ -481,11 +556,12 @@ class Run:
         self.begin_step(self.num_steps + 1)
 
     def _open_statistics(self) -> None:
-        measured = None if self._model is None or is_sharded(self._model) else self._model
-        if isinstance(measured, DistributedDataParallel):
-            measured = measured.module
+        model = self._model
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        tensors = self._tensors(model)
+        measured = model if tensors.names else None
         is_compiled = measured is not None and hasattr(measured, "_orig_mod")
-        tensors = ModelTensors(measured if measured is not None else nn.Module())
         self._emitter = open_statistics(
             self._setting,
             self._paths,
@@ -512,6 +588,20 @@ class Run:
             ]
         self._is_measured = bool(tensors.names)
 
+    def _tensors(self, model: nn.Module | None) -> ModelTensors:
+        """Return the parameters of the model, or none if they are sharded in a way that cannot be measured."""
+        if model is None or not is_sharded(model):
+            return ModelTensors(model or nn.Module())
+        from trainyard_watch.statistics.sharded_tensors import (  # noqa: PLC0415  # seconds
+            ShardedTensors,
+            can_measure,
+        )
+
+        num_ranks = self._ranks.world_size
+        if is_fsdp1(model) or is_zero_3(model) or not can_measure(model, num_ranks):
+            return ModelTensors(nn.Module())
+        return ShardedTensors(model, device=self._ranks.device, num_ranks=num_ranks)
+
     def _current_rate(self) -> float | None:
         """Return the learning rate of the last step, or None without an optimizer.
 
@@ -530,7 +620,9 @@ class Run:
     def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
         """Return the object that compares parameters between the ranks, or None without DDP over all ranks."""
         model = self._model
-        if not isinstance(model, DistributedDataParallel) or self._ranks.world_size == 1:
+        if not isinstance(model, DistributedDataParallel) or not tensors.names:
+            return None
+        if self._ranks.world_size == 1:
             return None
         if model.process_group.size() != self._ranks.world_size:  # replicas of a part of the ranks
             return None
@@ -538,10 +630,12 @@ class Run:
 
     def before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Measure the gradients before the optimizer's step. A callback of a trainer may call it from its own hook."""
+        if self._is_restoring:
+            return
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
         # A scaler passes scaled gradients to a fused optimizer, which unscales them itself.
         is_scaled = getattr(optimizer, "grad_scale", None) is not None
-        if not self._is_measured or self._emitter.is_degraded or is_scaled:
+        if not self._is_measured or self._emitter.has_stopped or is_scaled:
             return
         try:
             _, self._gradient_norm = self._emitter.measure()
@@ -551,7 +645,8 @@ class Run:
 
     def after_update(self, *_: object) -> None:
         """Measure the weights after the optimizer's step. A callback of a trainer may call it from its own hook."""
-        self._emitter.after_update()
+        if not self._is_restoring:
+            self._emitter.after_update()
 
     def _sync(self, loss: float) -> float:
         """Return the mean loss of all ranks; set `is_stopping` if any rank has received SIGTERM."""
@@ -589,23 +684,14 @@ class Run:
         """Restart the time measurement of the next step."""
         self._stepped_at = time.perf_counter()
 
-    def _read_newest(self) -> tuple[Any, str]:
-        found, rejected = self._folder.newest_good()
+    def _read(self, rejected: Iterable[str]) -> tuple[Any, str]:
         for text in rejected:
             log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+        found = self._found
         if found is None:
             return None, ""
         self._metrics.restore(found.read("metrics.jsonl"))
         return found.load(STATE), str(found.path)
-
-
-def container_paths() -> ContainerPaths:
-    """Return the folders of this container; outside of a container, such as in a notebook, those in `./.trainyard`."""
-    if BASE_VARIABLE in os.environ or Path(DEFAULT_BASE_DIR).is_dir():
-        return ContainerPaths.from_environment(os.environ)
-    return ContainerPaths.from_environment(
-        {**os.environ, BASE_VARIABLE: str(Path.cwd() / ".trainyard")}
-    )
 
 
 def check_loadable(state: Any, place: str = "state") -> None:
@@ -621,6 +707,11 @@ def check_loadable(state: Any, place: str = "state") -> None:
     elif isinstance(state, list | tuple | set):
         for number, value in enumerate(state):
             check_loadable(value, f"{place}[{number}]")
+    elif hasattr(state, "_local_tensor") or type(state).__name__ == "ShardedTensor":
+        raise TypeError(
+            f"{place} is this rank's shard of a tensor ({type(state).__name__}); pass the model and the optimizer "
+            'themselves, run.checkpoint({"model": model, "optimizer": optimizer}), and every rank writes its shards'
+        )
     elif type(state) not in LOADABLE and not isinstance(state, Tensor):
         raise TypeError(
             f"{place} is a {type(state).__module__}.{type(state).__name__}, which a resume cannot load; store tensors, "
@@ -657,9 +748,38 @@ def _launched(name: str, *, default: int) -> int:
     return int(os.environ.get(name) or os.environ.get(OPEN_MPI[name]) or default)
 
 
+def refuse_flat_shards(state: Any, place: str = "state") -> None:
+    """Reject an optimizer's `state_dict()` under FSDP1: it has this rank's part only, in ordinary tensors.
+
+    Raises:
+        TypeError: the state has one; the message has its place.
+    """
+    if not isinstance(state, Mapping):
+        return
+    if (
+        "state" in state
+        and "param_groups" in state
+        and any(type(key) is int for key in state["state"])
+    ):
+        raise TypeError(
+            f"{place} is an optimizer's state_dict() under FSDP, which has the shards of one rank; pass the optimizer "
+            'itself, run.checkpoint({"model": model, "optimizer": optimizer})'
+        )
+    for key, value in state.items():
+        refuse_flat_shards(value, f"{place}[{key!r}]")
+
+
+def is_fsdp1(model: nn.Module) -> bool:
+    """Return whether FullyShardedDataParallel wraps the model or a part of it."""
+    return any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules())
+
+
+def is_zero_3(model: nn.Module) -> bool:
+    """Return whether DeepSpeed's ZeRO-3 has sharded the model."""
+    return any(hasattr(each, "ds_id") for each in model.parameters())
+
+
 def is_sharded(model: nn.Module) -> bool:
     """Return whether the model's parameters are sharded: FSDP, tensor parallelism or DeepSpeed's ZeRO-3."""
-    named = any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules())
-    return named or any(
-        hasattr(each, "_local_tensor") or hasattr(each, "ds_id") for each in model.parameters()
-    )
+    has_shards = any(hasattr(each, "_local_tensor") for each in model.parameters())
+    return has_shards or is_fsdp1(model) or is_zero_3(model)

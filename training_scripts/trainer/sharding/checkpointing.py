@@ -5,16 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed.checkpoint as dcp
-from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.tensor import DTensor
-
 from trainer.checkpointing import Checkpointer, warn_of_rejected
-from trainer.sharding.checkpoint_shards import ShardFolder
-from trainyard_watch.background_saver import BackgroundSaver
-from trainyard_watch.errors import CheckpointError
+from trainyard_watch.background_saver import ABANDONED_AFTER_S, BackgroundSaver
 from trainyard_watch.random_states import random_states
+from trainyard_watch.shard_folder import SHARDS, ShardFolder
+from trainyard_watch.sharded_state import copied_shards, load_shards
 from trainyard_watch.tensor_tree import broadcast_tree
 
 if TYPE_CHECKING:
@@ -22,11 +17,8 @@ if TYPE_CHECKING:
 
     from trainer.checkpoint_pace import CheckpointPace
     from trainer.sharding.state import ShardedState
-    from trainyard_watch.checkpoint_folder import Checkpoint
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.metrics import MetricsWriter
-
-ABANDONED_AFTER_S = 30.0
 
 
 class ShardedCheckpointer(Checkpointer):
@@ -37,6 +29,7 @@ class ShardedCheckpointer(Checkpointer):
     ) -> None:
         super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
         self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)
+        self._shards.connect()
         self._saver = BackgroundSaver(self._shards, metrics)
 
     @property
@@ -52,7 +45,7 @@ class ShardedCheckpointer(Checkpointer):
         if state.progress.step == self._durable_step:
             return
         run = {**state.capture_run(), "random_states": all_random_states}
-        objects = {"shards": self._copied(state.shards()), "run": run}
+        objects = {SHARDS: copied_shards(state.shards(), self._buffers), "run": run}
         self._start_writing(state, objects, began=began)
 
     def abandon(self) -> None:
@@ -75,56 +68,13 @@ class ShardedCheckpointer(Checkpointer):
         run: Any = None
         with self._ranks.all_or_none():
             if self._ranks.is_main:
+                found.refuse_unsharded()
                 run = found.load("run")
                 self._metrics.restore(found.read("metrics.jsonl"))
         run = broadcast_tree(run, self._ranks)
         with self._ranks.all_or_none():
             state.check_identity(run["identity"])
-        state.restore({**self._read(found, state.shards()), "run": run})
+        alone = self._ranks.world_size == 1
+        state.restore({**load_shards(found, state.shards(), alone=alone), "run": run})
         self._end_resume(state, run["random_states"], path=str(found.path))
         return True
-
-    def _read(self, found: Checkpoint, shards: dict[str, Any]) -> dict[str, Any]:
-        """Load the checkpoint into the shards and return them.
-
-        Raises:
-            CheckpointError: a shard is missing or cannot be read, on any rank.
-        """
-        alone = self._ranks.world_size == 1
-        try:
-            dcp.load(shards, storage_reader=dcp.FileSystemReader(found.path), no_dist=alone)
-        except (CheckpointException, RuntimeError, OSError) as error:
-            message = (
-                f"{found.path} cannot be loaded although its checksums are correct ({error}): resume with the version "
-                "of torch that wrote it, or set a new checkpoint_s3_uri to begin at step 0"
-            )
-            raise CheckpointError(message) from error
-        return shards
-
-    def _copied(self, shards: dict[str, Any]) -> dict[str, Any]:
-        """Return copies of the shards on the CPU, valid until the next call."""
-        flat = {
-            (kind, name): each
-            for kind, group in shards.items()
-            for name, each in group.items()
-            if isinstance(each, Tensor)
-        }
-        own = [each.to_local() if isinstance(each, DTensor) else each for each in flat.values()]
-        copies = dict(zip(flat, self._buffers.copy(own), strict=True))
-        return {
-            kind: {
-                name: _like(each, copies[kind, name]) if isinstance(each, Tensor) else each
-                for name, each in group.items()
-            }
-            for kind, group in shards.items()
-        }
-
-
-def _like(tensor: Tensor, copy: Tensor) -> Tensor:
-    """Return `copy` as a DTensor like `tensor`, or unchanged if `tensor` is not a DTensor.
-
-    `DTensor.from_local` would move the copy to the mesh's GPU.
-    """
-    if not isinstance(tensor, DTensor):
-        return copy
-    return DTensor(copy, tensor._spec, requires_grad=False)  # noqa: SLF001 as FSDP2 makes its own

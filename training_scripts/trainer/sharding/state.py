@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
-
 from trainer.training_state import TrainingState
+from trainyard_watch.sharded_state import restore_shards, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
-SHARDED = ("model", "optimizer")
+    from trainyard_watch.sharded_state import Part
 
 
 class ShardedState(TrainingState):
@@ -30,10 +22,7 @@ class ShardedState(TrainingState):
 
     def shards(self) -> dict[str, Any]:
         """Return the shards of the model and of the optimizer, by their global names."""
-        return {
-            "model": get_model_state_dict(self.model, options=OPTIONS),
-            "optimizer": get_optimizer_state_dict(self.model, self.optimizer, options=OPTIONS),
-        }
+        return shards_of(self._parts)
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Restore the result of `capture`.
@@ -42,5 +31,8 @@ class ShardedState(TrainingState):
             CheckpointError: the state belongs to another run.
         """
         self.restore_run(content["run"])
-        set_model_state_dict(self.model, content["model"], options=OPTIONS)
-        set_optimizer_state_dict(self.model, self.optimizer, content["optimizer"], options=OPTIONS)
+        restore_shards(self._parts, content)
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return {"model": self.model, "optimizer": self.optimizer}

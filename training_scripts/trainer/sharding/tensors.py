@@ -1,4 +1,4 @@
-"""Norms and sums of sharded tensors."""
+"""Norms and sums of sharded tensors over the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,50 +6,22 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
-from trainyard_watch.statistics.tensors import ModelTensors
+from trainyard_watch.statistics.sharded_tensors import ShardedTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from torch import Tensor, nn
 
     from trainer.sharding.mesh import RankMesh
 
-TINY = 1e-6  # as in torch's clip_grad_norm_
 
-
-class ShardedTensors(ModelTensors):
+class StageTensors(ShardedTensors):
     """Sharded parameters of this rank's stage. Every rank must call `norms`, `total` and `added_up`."""
 
     def __init__(self, model: nn.Module, mesh: RankMesh, device: torch.device) -> None:
-        super().__init__(model)
-        self._mesh, self._device = mesh, device
         num_ranks = mesh.whole.size() // mesh.degrees.pipeline
-        self._share = {
-            place: _num_pieces(each) / num_ranks for place, each in enumerate(self.parameters)
-        }
-        self._places: list[int] = []
-
-    def gradients(self) -> tuple[list[int], list[Tensor]]:
-        """Return the indices of the parameters that have a gradient, and these gradients."""
-        self._places, gradients = super().gradients()
-        return self._places, gradients
-
-    @torch.no_grad()
-    def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
-        """Return the norm of each whole tensor, (tensors,) float32.
-
-        `tensors` has one tensor per parameter, or one per gradient of the last call of `gradients`.
-        """
-        if not tensors:
-            return torch.zeros(0)
-        places = range(len(self.parameters))
-        if len(tensors) != len(self.parameters):
-            places = self._places
-        own = super().norms([self.local(each) for each in tensors], order).double() ** order
-        shares = torch.tensor([self._share[place] for place in places], dtype=torch.float64)
-        return self._summed(own * shares.to(own.device)).pow(1 / order).float()
+        super().__init__(model, device=device, num_ranks=num_ranks, group=mesh.stage_group)
+        self._mesh = mesh
 
     @torch.no_grad()
     def total(self, norms: Tensor) -> Tensor:
@@ -58,39 +30,3 @@ class ShardedTensors(ModelTensors):
         if self._mesh.degrees.pipeline > 1:
             dist.all_reduce(squares, group=self._mesh.whole["pp"].get_group())
         return squares.sqrt().float()
-
-    @torch.no_grad()
-    def clip(self, limit: float, total: Tensor) -> None:
-        """Scale the gradients down so that their norm `total` is at most `limit`, as `clip_grad_norm_` does."""
-        factor = (limit / (total + TINY)).clamp(max=1.0)
-        own = [self.local(each) for each in super().gradients()[1]]
-        if own:
-            torch._foreach_mul_(own, factor.to(own[0].device))
-
-    def local(self, tensor: Tensor) -> Tensor:
-        """Return this rank's shard of a tensor, or the tensor if it is not sharded; detached."""
-        return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
-
-    def added_up(self, sums: Tensor) -> Tensor:
-        """Return sums over whole tensors, (..., tensors), from `sums` over this rank's shards."""
-        places = range(len(self.parameters))
-        if sums.shape[-1] != len(self.parameters):
-            places = self._places
-        shares = torch.tensor([self._share[place] for place in places], dtype=sums.dtype)
-        return self._summed(sums * shares.to(sums.device))
-
-    def _summed(self, values: Tensor) -> Tensor:
-        moved = values.to(self._device)
-        dist.all_reduce(moved, group=self._mesh.stage_group)
-        return moved
-
-
-def _num_pieces(parameter: Tensor) -> int:
-    """Return the number of different shards of a parameter; further ranks of the stage have copies of them."""
-    if not isinstance(parameter, DTensor):
-        return 1
-    sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)
-    pieces = 1
-    for placement, size in sizes:
-        pieces *= 1 if placement.is_replicate() else size
-    return pieces

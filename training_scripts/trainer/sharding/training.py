@@ -24,7 +24,7 @@ from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
 from trainer.sharding.pipeline import Pipeline, pass_forward
 from trainer.sharding.state import ShardedState
-from trainer.sharding.tensors import ShardedTensors
+from trainer.sharding.tensors import StageTensors
 from trainer.training import Training
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 
@@ -110,7 +110,7 @@ class ShardedTraining(Training):
         """Return the object that measures and clips sharded gradients."""
         if self.mesh is None:
             return super().make_tensors()
-        return ShardedTensors(self.model, self.mesh, self.ranks.device)
+        return StageTensors(self.model, self.mesh, self.ranks.device)
 
     def make_checksums(self) -> ReplicaChecksums | None:
         """Return the object that compares shards between this rank and its replicas, or None if it has no replica."""

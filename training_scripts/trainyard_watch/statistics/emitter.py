@@ -1,7 +1,7 @@
 """Emitter of a rank's statistics, called by the training loop at each step.
 
-After an error in observing or writing, which is logged once, this rank writes its steps only. The other ranks do the
-same from the next step, since some statistics need collectives.
+After an error in observing or writing, which is logged once, all ranks write their steps only, from the next exchange
+of their states on. Until then all take part in the collectives that some statistics need.
 
 Weights are measured before the update, gradients before clipping, activations in the step's first forward pass. The
 norms of a step are read from the device in one transfer, for which clipping waits anyway.
@@ -77,6 +77,10 @@ class Emitter:
         model: model whose activations are observed; None to observe none.
         choice: choice of statistics.
         checksums: checksums of the parameters; None if these are not replicated.
+
+    Attributes:
+        is_degraded: whether this rank had an error, or knows of one on another rank.
+        has_stopped: whether all ranks know of an error, so they have stopped measuring tensors.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Emitter:
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
         self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
-        self.is_degraded = False
+        self.is_degraded = self.has_stopped = False
         # Called with the host's samples.
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._clear()
@@ -110,23 +114,29 @@ class Emitter:
         self._writer = writer
 
     def degrade(self, error: Exception | None = None) -> None:
-        """Write steps only from now on: `error` is this rank's error, or None after an error on another rank."""
-        if self.is_degraded:
-            return
-        self.is_degraded = True
-        log.error(
-            "STATISTICS REDUCED to loss, norm and times from step %d on, training continues: %s",
-            self._step,
-            f"{type(error).__name__}: {error}"
-            if error
-            else "another rank failed to measure or write its statistics",
-            exc_info=error,
-        )
-        if self._activations:
-            self._activations.forget()
-        self._activations = self._checksums = None
-        self._choice = replace(self._choice, collections=(), batches=Cadence(interval=0))
-        self._clear()
+        """Write steps only from now on: `error` is this rank's error, or None once all ranks know of an error.
+
+        Until all ranks know, this rank takes part in the collectives of its statistics, for which the others would
+        wait.
+        """
+        if not self.is_degraded:
+            self.is_degraded = True
+            log.error(
+                "STATISTICS REDUCED to loss, norm and times from step %d on, training continues: %s",
+                self._step,
+                f"{type(error).__name__}: {error}"
+                if error
+                else "another rank failed to measure or write its statistics",
+                exc_info=error,
+            )
+            if self._activations:
+                self._activations.forget()
+            self._activations = None
+        if error is None and not self.has_stopped:
+            self.has_stopped = True
+            self._checksums = None
+            self._choice = replace(self._choice, collections=(), batches=Cadence(interval=0))
+            self._clear()
 
     def sample(self, sampler: HostSampler) -> None:
         """Set the host sampler; `close` ends it."""

@@ -1,6 +1,6 @@
 """Sharded checkpoints: every rank writes its part, on its own host.
 
-As in train_ddp.py, a checkpoint is a folder such as `step-00000080`. It has the files of torch.distributed.checkpoint,
+As an unsharded one, a checkpoint is a folder such as `step-00000080`. It has the files of torch.distributed.checkpoint,
 which torch's own tools can read:
 
 - `__<rank>_0.distcp` has a rank's shards.
@@ -19,8 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
 from trainyard_watch.checkpoint_files import fault_of, sha256_of, sync_folder, write_files
 from trainyard_watch.checkpoint_folder import Checkpoint, CheckpointFolder
@@ -36,27 +34,39 @@ if TYPE_CHECKING:
     from trainyard_watch.retention import Retention
 
 LAYOUT = "sharded"
+SHARDS = "shards"
+"""Name of the object of a checkpoint that every rank writes its part of."""
 
 
 class ShardFolder(CheckpointFolder):
-    """Checkpoints of one run on this rank's host. Every rank must call every method."""
+    """Checkpoints of one run on this rank's host, sharded or not. Every rank must call every method.
+
+    An unsharded checkpoint is on rank 0's host only; only rank 0 saves it.
+    """
 
     def __init__(
         self, folder: Path, *, keep: int, ranks: Ranks, retention: Retention | None = None
     ) -> None:
         super().__init__(folder, keep=keep, retention=retention)
         self._ranks = ranks
-        # A separate group: collectives of the writing thread must not mix with those of training.
-        patience = timedelta(seconds=SETUP_TIMEOUT_S)  # disks of hosts differ in speed
-        self._group = (
-            dist.new_group(backend="gloo", timeout=patience) if ranks.world_size > 1 else None
-        )
+        self._group: dist.ProcessGroup | None = None
+
+    def connect(self) -> None:
+        """Create the process group of the writing threads; needed before the first sharded checkpoint is saved.
+
+        A separate group is needed, since collectives of the writing threads must not mix with those of training.
+        """
+        if self._group is None and self._ranks.world_size > 1:
+            patience = timedelta(seconds=SETUP_TIMEOUT_S)  # disks of hosts differ in speed
+            self._group = dist.new_group(backend="gloo", timeout=patience)
 
     def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is complete on every host, or None, and the fault of each newer one.
+        """Return the newest valid checkpoint, or None, and the path and fault of each newer one.
+
+        A sharded checkpoint must be complete on every host, an unsharded one on the host of rank 0.
 
         Raises:
-            CheckpointError: a checkpoint was written by a newer trainer, or by train_ddp.py.
+            CheckpointError: a checkpoint was written by a newer trainer.
         """
         rejected: list[str] = []
         steps = {
@@ -69,7 +79,9 @@ class ShardFolder(CheckpointFolder):
             fault: str | None = None
             with self._ranks.all_or_none():
                 fault = _fault(path) if self._leads else None
-            faults = [each for each in self._ranks.gather(fault) if each]
+            everywhere = self._ranks.gather((fault, _is_sharded(path)))
+            is_sharded = everywhere[0][1]
+            faults = [each for each, _ in (everywhere if is_sharded else everywhere[:1]) if each]
             if not faults:
                 self._retention.note_found(step)
                 self._sweep_host()
@@ -90,7 +102,8 @@ class ShardFolder(CheckpointFolder):
 
         Args:
             step: optimizer steps taken so far; names the folder.
-            objects: `shards`, written by torch.distributed.checkpoint, and `run`, written by rank 0.
+            objects: `shards`, written by torch.distributed.checkpoint, and others, written by rank 0. Without
+                `shards` only rank 0 may call this.
             files: files written by rank 0: file name -> function that returns the content.
             facts: further entries of the manifest.
 
@@ -100,14 +113,16 @@ class ShardFolder(CheckpointFolder):
         Raises:
             CheckpointError: a rank cannot write its part. All ranks raise it, and every host removes the checkpoint.
         """
+        if SHARDS not in objects:
+            return super().save(step, objects=objects, files=files, facts=facts)
         final = self._folder / f"step-{step:08d}"
         try:
             self._together(partial(self._make_way_on_host, step, final), what=str(final))
             entries = self._together(
-                partial(self._write_shards, final, objects["shards"]), what=str(final)
+                partial(self._write_shards, final, objects[SHARDS]), what=str(final)
             )
             listed = {name: entry for each in entries for name, entry in each.items()}
-            rest = {name: content for name, content in objects.items() if name != "shards"}
+            rest = {name: content for name, content in objects.items() if name != SHARDS}
             close = partial(
                 self._close,
                 final,
@@ -136,6 +151,8 @@ class ShardFolder(CheckpointFolder):
         Raises:
             CheckpointError: `act` failed on a rank. All ranks raise it.
         """
+        from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415  # seconds
+
         result, problem = None, None
         try:
             result = act()
@@ -165,6 +182,8 @@ class ShardFolder(CheckpointFolder):
 
     def _write_shards(self, final: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Write this rank's shards; return their manifest entries, on rank 0 also that of `.metadata`."""
+        import torch.distributed.checkpoint as dcp  # noqa: PLC0415  # seconds
+
         dcp.save(
             dict(shards),
             storage_writer=dcp.FileSystemWriter(final, overwrite=False),
@@ -187,13 +206,8 @@ class ShardFolder(CheckpointFolder):
 
 
 def _fault(path: Path) -> str | None:
-    if not path.exists():
-        return "is not on every host"
-    fault = fault_of(path)
-    if fault is None and not Checkpoint(path=path, step=0).is_sharded:
-        message = (
-            f"{path} was written by train_ddp.py, which keeps whole models: resume with that script, or set another "
-            "checkpoint_s3_uri for this run; nothing was deleted"
-        )
-        raise CheckpointError(message)
-    return fault
+    return fault_of(path) if path.exists() else "is not on every host"
+
+
+def _is_sharded(path: Path) -> bool:
+    return Checkpoint(path=path, step=0).is_sharded
