@@ -250,9 +250,10 @@ SMP_V2 = {
 }
 SMP_IMAGE = {**GPUS, "framework_version": "2.4.1"}
 HOROVOD = {"mpi": {"enabled": True, "custom_mpi_options": "-x HOROVOD_FUSION_THRESHOLD=1"}}
+BY_NAME: Any = None
 DISTRIBUTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
-    "plain": ({}, {}, {"none"}),
-    "torch_distributed": ({"torch_distributed": {"enabled": True}}, {}, {"0", "1"}),
+    "plain": (BY_NAME, {"strategy": "plain"}, {"none"}),
+    "torch_distributed": (BY_NAME, {"strategy": "torchrun"}, {"0", "1"}),
     "pytorchddp": ({"pytorchddp": {"enabled": True, "processes_per_host": 1}}, GPUS, {"0", "1"}),
     "smddp": (DATAPARALLEL, GPUS, {"0", "1"}),
     "smddp_collectives": (COLLECTIVES, GPUS, {"0", "1"}),

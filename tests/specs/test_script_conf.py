@@ -15,7 +15,8 @@ from trainyard.planning.script_plan import (
     script_evaluation,
     script_quota_needs,
 )
-from trainyard.specs.script_conf import ScriptConf, unmeasured_findings
+from trainyard.specs.distribution import read_distribution
+from trainyard.specs.script_conf import CHOICES, ScriptConf, unmeasured_findings
 
 SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
 
@@ -72,8 +73,29 @@ def test_launch_is_torchrun_unless_something_else_is_said(
 def test_ranks_that_nobody_reads_are_refused() -> None:
     told = refusal(distribution={"mpi": {"enabled": True}}, processes_per_instance=2)
 
-    assert "processes_per_instance: applies to the default distribution of pytorch" in told
+    assert "processes_per_instance: applies to the strategies of torchrun and MPI" in told
     assert "processes_per_instance" in refusal(framework="tensorflow", processes_per_instance=2)
+
+
+@pytest.mark.parametrize("name", [each for each in CHOICES["strategy"] if each != "auto"])
+def test_every_strategy_is_a_distribution_of_the_sdk(name: str) -> None:
+    tensorflow = name in {"parameter_server", "multi_worker_mirrored"}
+    made = conf(strategy=name, framework="tensorflow" if tensorflow else "pytorch")
+
+    assert list(made.findings()) == []
+    assert (read_distribution(made.launch) is None) == (name == "plain")
+
+
+def test_a_strategy_starts_the_ranks_per_host() -> None:
+    assert conf(strategy="mpi", processes_per_instance=2).launch == {
+        "mpi": {"enabled": True, "processes_per_host": 2}
+    }
+    assert "processes_per_instance" in refusal(strategy="plain", processes_per_instance=2)
+
+
+def test_a_strategy_beside_a_distribution_is_refused() -> None:
+    said = refusal(strategy="smddp", distribution={"mpi": {"enabled": True}})
+    assert "strategy: cannot be combined with distribution; got smddp" in said
 
 
 def test_settings_of_an_evaluation_need_its_script() -> None:

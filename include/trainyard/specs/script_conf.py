@@ -15,8 +15,15 @@ from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
+from trainyard.specs.strategies.named import (
+    AUTO,
+    NAMED,
+    PLAIN,
+    TORCHRUN_NAME,
+    named_distribution,
+    takes_ranks,
+)
 from trainyard.specs.strategies.sections import read_instance_groups
-from trainyard.specs.strategies.torch_distributed import TORCHRUN
 from trainyard.specs.training_job import InstanceGroup, instances_of
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 CHOICES = {
     "framework": ("pytorch", "huggingface", "tensorflow", "xgboost", "sklearn", "mxnet"),
     "input_mode": ("File", "FastFile", "Pipe"),
+    "strategy": (AUTO, *NAMED),
 }
 _INPUT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
@@ -47,8 +55,10 @@ class ScriptConf(BaseRunConf):
         arguments: command line arguments of the script, passed unchanged before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
             the catalogue.
-        distribution: the SDK estimator's `distribution`; empty = one plain process on each instance. None = torchrun
-            for the frameworks pytorch and huggingface, and as if empty for others.
+        strategy: name of the distribution (`trainyard.specs.strategies.named`). `auto` = torchrun for the frameworks
+            pytorch and huggingface, and plain processes for others.
+        distribution: the SDK estimator's `distribution` instead of a strategy; empty = one plain process on each
+            instance. None = that of the strategy.
         instance_groups: groups of a heterogeneous cluster. The type and count of the group that `distribution` names,
             or of the first group, replace instance_type and instance_count. Empty = instances of one type.
         environment: environment variables of the container.
@@ -69,6 +79,7 @@ class ScriptConf(BaseRunConf):
     framework: str = "pytorch"
     framework_version: str | None = None
     py_version: str | None = None
+    strategy: str = AUTO
     distribution: Mapping[str, Any] | None = None
     instance_groups: tuple[InstanceGroup, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -87,22 +98,20 @@ class ScriptConf(BaseRunConf):
         yield from choice_findings(self, CHOICES)
         yield from _unset(self)
         yield from _unreadable(self)
+        yield from _two_distributions(self)
         yield from _unread_ranks(self)
         yield from _groups(self)
         yield from _evaluation(self)
 
     @property
     def launch(self) -> Mapping[str, Any]:
-        """The training job's `distribution`, with the default filled in."""
+        """The training job's `distribution`: the given one, or that of the strategy."""
         if self.distribution is not None:
             return self.distribution
-        if self.framework not in TORCHRUN_FRAMEWORKS:
-            return {}
-        ranks = self.processes_per_host
-        section = TORCHRUN["torch_distributed"]
-        return {
-            "torch_distributed": {**section, **({"processes_per_host": ranks} if ranks else {})}
-        }
+        name = self.strategy
+        if name == AUTO:
+            name = TORCHRUN_NAME if self.framework in TORCHRUN_FRAMEWORKS else PLAIN
+        return named_distribution(name, processes_per_host=self.processes_per_host)
 
     @property
     def ranks_group(self) -> InstanceGroup | None:
@@ -204,14 +213,26 @@ def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
             yield from error.findings
 
 
+def _two_distributions(conf: ScriptConf) -> Iterator[Finding]:
+    if conf.strategy != AUTO and conf.distribution is not None:
+        yield Finding(
+            where="strategy",
+            what="cannot be combined with distribution",
+            got=conf.strategy,
+            next_step=f"set strategy to {AUTO}, or leave distribution empty",
+        )
+
+
 def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
-    is_torchrun = conf.distribution is None and conf.framework in TORCHRUN_FRAMEWORKS
-    if conf.processes_per_instance is not None and not is_torchrun:
+    """Yield a finding if `processes_per_instance` is set, but no section of the strategy takes it."""
+    if conf.processes_per_instance is None or conf.strategy not in CHOICES["strategy"]:
+        return
+    if conf.distribution is not None or not any(map(takes_ranks, conf.launch)):
         yield Finding(
             where="processes_per_instance",
-            what="applies to the default distribution of pytorch and huggingface (torchrun) only",
+            what="applies to the strategies of torchrun and MPI, without a distribution, only",
             got=str(conf.processes_per_instance),
-            next_step="leave it empty, and set processes_per_host in the distribution's section",
+            next_step="leave it empty; a distribution has processes_per_host in its section",
         )
 
 

@@ -44,9 +44,13 @@ _INPUTS_HELP = (
     'Data of each channel: {"train": "s3://bucket/prefix/"}, or the fields of a channel, for example '
     '{"s3_data": ..., "input_mode": "FastFile"}, or file_system_id, file_system_type and directory_path of FSx or EFS.'
 )
+_STRATEGY_HELP = (
+    "How the script is started. auto: torchrun for PyTorch and Hugging Face, otherwise plain, one process on each "
+    "instance. deepspeed is torchrun and horovod is mpi; the script uses the library."
+)
 _DISTRIBUTION_HELP = (
-    "The SageMaker SDK's `distribution`: torch_distributed, pytorchddp, smdistributed (dataparallel, modelparallel), "
-    "mpi, parameter_server. Empty: torchrun for PyTorch; {}: one plain process on each instance."
+    "The SageMaker SDK's `distribution` instead of a strategy, with settings: torch_distributed, pytorchddp, "
+    "smdistributed (dataparallel, modelparallel), mpi, parameter_server. Empty: that of the strategy."
 )
 _GROUPS_HELP = (
     'Instances of several types in one job, in place of type and instances above: [{"instance_group_name": "train", '
@@ -106,6 +110,11 @@ SECTIONS: Sections = {
             TEXT_OR_NONE,
         ),
         "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
+        "strategy": (
+            "Strategy",
+            _STRATEGY_HELP,
+            {"type": "string", "enum": list(CHOICES["strategy"])},
+        ),
         "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
         "instance_groups": ("Instance groups", _GROUPS_HELP, _GROUPS),
         **RANKS,

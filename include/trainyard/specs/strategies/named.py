@@ -1,0 +1,47 @@
+"""Distributions by the name of their strategy, for a choice from a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.specs.strategies.sections import (
+    KEYS,
+    MPI,
+    MULTI_WORKER_MIRRORED,
+    PARAMETER_SERVER,
+    PYTORCH_DDP,
+    TORCH_DISTRIBUTED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AUTO, PLAIN, TORCHRUN_NAME = "auto", "plain", "torchrun"
+_ON: Mapping[str, Any] = {"enabled": True}
+NAMED: Mapping[str, Mapping[str, Any]] = {
+    TORCHRUN_NAME: {TORCH_DISTRIBUTED: _ON},
+    "smddp": {"smdistributed": {"dataparallel": _ON}},
+    "smp": {TORCH_DISTRIBUTED: _ON, "smdistributed": {"modelparallel": _ON}},
+    "pytorchddp": {PYTORCH_DDP: _ON},
+    "deepspeed": {TORCH_DISTRIBUTED: _ON},
+    "mpi": {MPI: _ON},
+    "horovod": {MPI: _ON},
+    "parameter_server": {PARAMETER_SERVER: _ON},
+    "multi_worker_mirrored": {MULTI_WORKER_MIRRORED: _ON},
+    PLAIN: {},
+}
+"""The SDK's `distribution` of each strategy. Scripts for DeepSpeed and Horovod are started by torchrun and by MPI."""
+
+
+def named_distribution(name: str, *, processes_per_host: int | None) -> dict[str, Any]:
+    """Return the distribution of a strategy, with the number of ranks per host if its section has this setting."""
+    ranks = {"processes_per_host": processes_per_host} if processes_per_host else {}
+    return {
+        section: {**settings, **(ranks if takes_ranks(section) else {})}
+        for section, settings in NAMED[name].items()
+    }
+
+
+def takes_ranks(section: str) -> bool:
+    """Return whether a section of a distribution has the setting `processes_per_host`."""
+    return "processes_per_host" in KEYS.get(section, ())
