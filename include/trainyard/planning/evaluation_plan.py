@@ -161,9 +161,9 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
     elif plan.volume_size_gb > MAX_PROCESSING_VOLUME_GB:
         yield Finding(
             where="evaluation_volume_size_gb",
-            what="is above the limit of a processing job",
-            got=str(plan.volume_size_gb),
-            allowed=f"at most {MAX_PROCESSING_VOLUME_GB}",
+            what="is derived from the model and the test split, and is above the limit of a processing job",
+            got=f"{plan.volume_size_gb} GiB",
+            allowed=f"at most {MAX_PROCESSING_VOLUME_GB} GiB",
             next_step="lower volume_size_gb or test_fraction",
         )
     if conf.evaluation_volume_size_gb is not None:

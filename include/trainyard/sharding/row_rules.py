@@ -1,4 +1,4 @@
-"""Rules for the rows of a fine-tuning, as JSON: parsing, keys, and the parts that a chat template leaves out.
+"""Rules for the JSON rows of a fine-tuning: parsing, allowed keys, and the parts that a chat template leaves out.
 
 The data check and the job apply the same rules. The job's container has no trainyard, so this file exists twice, in
 `include/trainyard/sharding` and in `training_scripts/fine_tuning/sft`; a test requires equal contents.

@@ -124,8 +124,9 @@ def _same_kind(
 ) -> LearnedSeconds:
     """Return the seconds estimated from the median of jobs of the same kind.
 
-    The speed comes from `same`, and the fixed seconds from `here`: jobs of any kind on the same cluster. If no loop of
-    `same` was timed, or the job's operations are unknown, the result is the median of the total seconds of `same`.
+    The seconds per operation come from `same`, the seconds outside the training loop from `here`: jobs of any kind on
+    the same cluster. If no job of `same` has a timed loop, or the job's operations are unknown, the result is the
+    median of the total seconds of `same`.
     """
     basis = f"{_jobs(same)} of the same kind"
     rates = [(each.loop_s or 0.0) / each.work.operations for each in same if _has_loop(each)]
