@@ -339,7 +339,7 @@ class JobAttempt:
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _mpi_runtime(self, host: HostPlan) -> MpiRuntime:
-        """Return the runtime of MPI, installed if the job requests an MPI launch or may start mpirun; otherwise an empty one.
+        """Return MPI's runtime, installed if the job requests MPI or may start mpirun itself; otherwise an empty one.
 
         Raises:
             JobError: The image cannot create the SSH key of the instances.

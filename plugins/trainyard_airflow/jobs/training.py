@@ -136,7 +136,7 @@ class TrainingJobType(JobType):
         return request, facts
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the job; if SageMaker rejects it with Debugger's rules, without them. Return the facts that changed."""
+        """Create the job, without Debugger's rules if SageMaker rejects them; return the facts that changed."""
         return create_debugged(self.jobs.service, request, facts)
 
     def destinations(self) -> Sequence[str]:
