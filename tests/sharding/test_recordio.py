@@ -229,6 +229,14 @@ def test_a_sparse_tensor_is_refused_unless_it_is_ignored(tmp_path: Path, store: 
     assert store.table(result) == [(0.0,), (1.0,), (2.0,), (3.0,)]
 
 
+def test_keys_without_a_shape_are_a_sparse_tensor(tmp_path: Path, store: Store) -> None:
+    built = Record()
+    built.features["x"].float32_tensor.values.extend([1.0, 2.0])
+    built.features["x"].float32_tensor.keys.extend([0, 5])
+    with pytest.raises(DataError, match=r"a sparse tensor: 2 values, 2 keys, shape \[\]"):
+        store.shard(write(tmp_path / "a.rec", [built.SerializeToString()]))
+
+
 def test_a_tensor_of_several_axes_and_binary_content_are_refused(
     tmp_path: Path, store: Store
 ) -> None:
