@@ -23,7 +23,7 @@ from tests.sharding.test_mds import ONE_SPLIT, ids, named_rows
 from tests.sharding.test_parts import shard_in_parts
 from trainyard.errors import DataError
 from trainyard.sharding import LocalObjects, ShardSettings
-from trainyard.sharding.recordio_rows import record_io_blocks
+from trainyard.sharding.recordio_rows import record_io_blocks, records_of
 from trainyard.sharding.source_files import SourceFile
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = struct.pack("<I", 0xCED7230A)
+WRITTEN_BY_MXNET = bytes.fromhex(
+    "0a23d7ce04000020616161610a23d7ce04000060626262620a23d7ce08000000"
+    "6161610a23d7ce620a23d7ce000000200a23d7ce000000600a23d7ce00000020"
+    "0a23d7ce000000400a23d7ce000000600a23d7ce02000000787900000a23d7ce"
+    "04000020616161610a23d7ce04000040626262620a23d7ce0200006063630000"
+)
+"""File of `MXRecordIOWriterWriteRecord` in mxnet 1.9.1, with the records of `test_records_of_mxnet_are_whole`."""
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF"
 
 
@@ -163,6 +170,18 @@ def test_a_record_with_the_magic_is_read_in_parts_and_as_a_whole(tmp_path: Path)
     assert any(
         MAGIC + struct.pack("<I", 3 << 29 | 4) in each.read_bytes() for each in tmp_path.iterdir()
     )
+
+
+def test_records_of_mxnet_are_whole() -> None:
+    contents = [content for _, content in records_of(io.BytesIO(WRITTEN_BY_MXNET))]
+    assert contents == [
+        b"aaaa" + MAGIC + b"bbbb",
+        b"aaa" + MAGIC + b"b",
+        MAGIC,
+        MAGIC + MAGIC,
+        b"xy",
+        b"aaaa" + MAGIC + b"bbbb" + MAGIC + b"cc",
+    ]
 
 
 def test_every_cut_is_refused_except_between_records(tmp_path: Path) -> None:

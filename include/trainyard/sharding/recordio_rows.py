@@ -1,6 +1,6 @@
 """Reader of RecordIO files with the protobuf `Record` of SageMaker. It yields them as JSON lines.
 
-Layout as in `dmlc/recordio.h` of dmlc-core, little-endian: magic (uint32), flag (3 bits) and size (29 bits), content,
+Layout as in `dmlc/recordio.h` of mxnet 1.9.1, little-endian: magic (uint32), flag (3 bits) and size (29 bits), content,
 padding to four bytes. Messages as in `record.proto` (`aialgs.data`) of sagemaker-training 5.1.4.
 """
 
@@ -68,10 +68,10 @@ def record_io_blocks(
             is read.
     """
     read = partial(_read, file=file, settings=settings)
-    yield from record_blocks(file, objects, records=_records, read=read)
+    yield from record_blocks(file, objects, records=records_of, read=read)
 
 
-def _records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def records_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and the content of each record. The magic between two parts of a record belongs to its content.
 
     Raises:
