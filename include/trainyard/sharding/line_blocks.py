@@ -145,6 +145,14 @@ def _decompressed(raw: BinaryIO, compression: str | None) -> BinaryIO:
             return cast("BinaryIO", stream)
 
 
+def up_to(stream: BinaryIO, size: int) -> bytes:
+    """Return the next bytes of a stream; fewer than `size` only at its end."""
+    data = stream.read(size)
+    while len(data) < size and (more := stream.read(size - len(data))):
+        data += more
+    return data
+
+
 class _Streams(io.RawIOBase):
     """Content of a file of several compressed streams.
 

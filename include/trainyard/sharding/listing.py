@@ -40,6 +40,8 @@ SUFFIXES = {
     DataFormat.ARROW: frozenset({".arrow", ".feather"}),
     DataFormat.WEBDATASET: frozenset({".tar"}),
     DataFormat.MDS: frozenset({".mds"}),
+    DataFormat.TFRECORD: frozenset({".tfrecord", ".tfrecords"}),
+    DataFormat.RECORDIO: frozenset({".recordio", ".rec"}),
     DataFormat.TOKENS: frozenset({".bin", ".npy", INDEX_SUFFIX}),
     DataFormat.TEXT: frozenset(
         [

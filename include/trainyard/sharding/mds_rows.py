@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, opened
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, opened, up_to
 from trainyard.sharding.sample_lines import Sample, decode_json, sample_lines, too_large
 from trainyard.sharding.source_files import unreadable
 from trainyard.sharding.table_schema import unsupported_type
@@ -237,10 +237,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     Raises:
         EOFError: the stream has fewer.
     """
-    data = stream.read(size)
-    while len(data) < size:
-        more = stream.read(size - len(data))
-        if not more:
-            raise EOFError("the shard is incomplete: it ends before the last sample")
-        data += more
+    data = up_to(stream, size)
+    if len(data) < size:
+        raise EOFError("the shard is incomplete: it ends before the last sample")
     return data

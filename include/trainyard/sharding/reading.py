@@ -12,9 +12,10 @@ from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.text_rows import TextBatch, text_file_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from trainyard.sharding.line_blocks import LineBlock
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.table_batch import Table
@@ -65,18 +66,15 @@ class Reading:
             from trainyard.sharding.jsonl_rows import JsonlTable
 
             return JsonlTable(self.files, self.objects, self.settings, self.bad_rows)
-        if self.data_format in {DataFormat.WEBDATASET, DataFormat.MDS}:
+        if (blocks := _sample_blocks(self.data_format)) is not None:
             from trainyard.sharding.jsonl_rows import JsonlTable
-            from trainyard.sharding.mds_rows import shard_blocks
-            from trainyard.sharding.webdataset_rows import sample_blocks
 
-            is_mds = self.data_format is DataFormat.MDS
             return JsonlTable(
                 self.files,
                 self.objects,
                 self.settings,
                 self.bad_rows,
-                blocks=partial(shard_blocks if is_mds else sample_blocks, settings=self.settings),
+                blocks=partial(blocks, settings=self.settings),
             )
         if self.settings.csv_options:
             from trainyard.sharding.odd_csv_rows import OddCsvTable
@@ -125,6 +123,29 @@ class Reading:
             yield from token_column_rows(table, column, self.bad_rows, vocabulary=vocabulary)
         else:
             yield from text_column_rows(table, column, self.bad_rows)
+
+
+def _sample_blocks(data_format: DataFormat) -> Callable[..., Iterator[LineBlock]] | None:
+    """Return the reader that yields the samples of a format as JSON lines; None if it has another reader."""
+    match data_format:
+        case DataFormat.WEBDATASET:
+            from trainyard.sharding.webdataset_rows import sample_blocks
+
+            return sample_blocks
+        case DataFormat.MDS:
+            from trainyard.sharding.mds_rows import shard_blocks
+
+            return shard_blocks
+        case DataFormat.TFRECORD:
+            from trainyard.sharding.tfrecord_rows import example_blocks
+
+            return example_blocks
+        case DataFormat.RECORDIO:
+            from trainyard.sharding.recordio_rows import record_io_blocks
+
+            return record_io_blocks
+        case _:
+            return None
 
 
 def _no_columns(text_column: str) -> Finding:

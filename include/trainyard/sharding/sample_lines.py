@@ -1,4 +1,4 @@
-"""Samples of WebDataset and MDS as JSON lines.
+"""Samples of other formats as JSON lines.
 
 The reader of JSON lines then derives the columns and their types, and checks the values.
 """

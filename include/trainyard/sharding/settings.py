@@ -30,6 +30,8 @@ class DataFormat(StrEnum):
     ARROW = "arrow"
     WEBDATASET = "webdataset"
     MDS = "mds"
+    TFRECORD = "tfrecord"
+    RECORDIO = "recordio"
     TOKENS = "tokens"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -25,6 +26,7 @@ COMPRESSIONS = {
 INDEX_SUFFIX = ".idx"
 """Suffix of a Megatron array's index, which is in the same folder."""
 
+_NUMBERED = re.compile(r"(\.tfrecords?)-\d+-of-\d+(?=$|\.)")
 _ZSTD_WINDOW = "Frame requires too much memory"
 """Part of zstd's message for a window that is too large for its decompressor."""
 
@@ -126,8 +128,12 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
 
 
 def suffix_of(name: str) -> str:
-    """Return the lower-case suffix of the format, without that of a compression: `.csv` for `a.csv.gz`."""
-    suffixes = PurePosixPath(name.lower().replace(".tgz", ".tar.gz")).suffixes
+    """Return the lower-case suffix of the format, without that of a compression: `.csv` for `a.csv.gz`.
+
+    Numbers of TensorFlow's files belong to the name: `.tfrecord` for `a.tfrecord-00000-of-00002`.
+    """
+    name = _NUMBERED.sub(r"\1", name.lower().replace(".tgz", ".tar.gz"))
+    suffixes = PurePosixPath(name).suffixes
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""

@@ -25,6 +25,8 @@ CHOICES = {
         "arrow",
         "webdataset",
         "mds",
+        "tfrecord",
+        "recordio",
         "tokens",
     ),
     "model": ("gpt", "mlp"),
@@ -215,7 +217,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             where="data_format",
             what="has no columns, which the mlp model needs",
             got=conf.data_format,
-            allowed="auto, csv, parquet, arrow, webdataset, mds or jsonl",
+            allowed="auto, csv, parquet, arrow, webdataset, mds, tfrecord, recordio or jsonl",
         )
     if conf.init_from is not None and not conf.init_from.startswith("s3://"):
         yield not_an_s3_uri("init_from", conf.init_from)
