@@ -285,7 +285,7 @@ def test_arrow_folder_of_selected_rows_is_refused(
         _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
         assert [file.name for file in files] == ["train/dataset.arrow"]
         return
-    with pytest.raises(DataError, match="selected rows") as caught:
+    with pytest.raises(DataError, match="selects rows of its files") as caught:
         list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
     assert caught.value.where == "train/state.json"
     assert "indices.arrow" in (caught.value.got or "")
