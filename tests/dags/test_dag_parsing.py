@@ -46,10 +46,7 @@ MONITORED_TASKS = [
     *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
 ]
 SCRIPT_TASKS = [each for each in MONITORED_TASKS if each not in {"shard", "tune"}]
-FINE_TUNE_TASKS = [
-    *("preflight", "set_up_monitoring", "check_data", "smoke_test", "train", "watch_rules"),
-    *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
-]
+FINE_TUNE_TASKS = ["preflight", "check_data", *SCRIPT_TASKS[1:]]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
 ROUNDS = [f"{kind}_{number}" for number in range(1, 7) for kind in ("ask", "trials")]
 TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {

@@ -48,7 +48,7 @@ def test_the_glue_job_precedes_the_event_that_starts_a_training(dags: dict[str, 
 def test_redshift_unloads_between_preflight_and_training(dags: dict[str, Any]) -> None:
     unload = dags["redshift_orders"].get_task("unload")
     assert unload.upstream_task_ids == {"preflight"}
-    assert unload.downstream_task_ids == {"smoke_test", "train"}
+    assert unload.downstream_task_ids == {"smoke_test", "train", "watch_rules"}
     plan_script(dags["redshift_orders"].params.dump(), job_attempts=4)
 
 

@@ -470,7 +470,7 @@ def test_stages_of_the_authors_own_take_the_place_of_the_runs(
 
     assert bag.import_errors == {}
     dag = bag.dags["own_stages"]
-    assert dag.get_task("copy").downstream_task_ids == {"smoke_test", "train"}
+    assert dag.get_task("copy").downstream_task_ids == {"smoke_test", "train", "watch_rules"}
     sync_bag_to_db(bag, "dags-folder", None)
 
     dag_run = dag.test()

@@ -87,7 +87,9 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
 ):
     source = put_source(s3, aws_connection.bucket)
 
-    dag_run, states = run(database, source=source, shard_instance_count=2)
+    dag_run, states = run(
+        database, source=source, shard_instance_count=2, register_when="test_loss < 100"
+    )
 
     assert (states.pop("smoke_test"), states.pop("tune")) == ("skipped", "skipped")
     assert set(states.values()) == {"success"}
@@ -245,7 +247,9 @@ def test_other_strategies_are_trained_evaluated_registered_and_reported(
 
 @pytest.mark.slow
 def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection, s3, sagemaker):
-    dag_run, states = run(database, evaluation_place="training", strategy="fsdp")
+    dag_run, states = run(
+        database, evaluation_place="training", strategy="fsdp", register_when="test_loss < 100"
+    )
 
     assert (states.pop("smoke_test"), states.pop("tune")) == ("skipped", "skipped")
     assert set(states.values()) == {"success"}

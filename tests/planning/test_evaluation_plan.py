@@ -262,3 +262,14 @@ def test_a_ladder_has_one_place_for_all_its_rungs() -> None:
     places = {plan_evaluation(conf, trained_on=each["instance_type"]).place for each in ladder}
 
     assert places == {Place.PROCESSING}
+
+
+def test_a_run_without_its_own_evaluation_reserves_nothing_for_it() -> None:
+    measured = plan_run({"max_cost_usd": 5.0})
+    plan = plan_run({"max_cost_usd": 5.0, "evaluation_place": "none"})
+
+    assert plan.evaluation.place is Place.NONE
+    assert (plan.evaluation.max_samples, plan.evaluation.reason) == (0, "no job of the run")
+    assert plan.once_usd is not None
+    assert measured.once_usd is not None
+    assert plan.once_usd < measured.once_usd

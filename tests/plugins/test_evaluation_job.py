@@ -49,6 +49,8 @@ def test_the_trainings_own_measurement_is_copied_and_no_job_started(aws_connecti
     result = operator.execute(task.context)
 
     assert result["measured_by"] == "train-1"
+    assert result["metrics"] == {"test_loss": 1.5}
+    assert result["evaluation_uri"] == f"s3://{bucket}/measured/evaluation/evaluation.json"
     stored = s3.get_object(Bucket=bucket, Key="measured/evaluation/evaluation.json")
     assert json.loads(stored["Body"].read()) == REPORT
 

@@ -23,6 +23,7 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.tasks.end_to_end.jobs import training_spec
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.stages import Stages
 from trainyard_airflow.tasks.shared.run_state import RunState
 from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
@@ -33,14 +34,18 @@ ON_STOP = {"action": "retry_with_lower_learning_rate"}
 
 
 def preflight(
-    task: Any, *extras: dict[str, Any], tasks: list[str] | None = None, **conf: Any
+    task: Any,
+    *extras: dict[str, Any],
+    tasks: list[str] | None = None,
+    stages: Stages | None = None,
+    **conf: Any,
 ) -> dict[str, Any]:
     """Return what `preflight` returns for a conf and the extras of asset events, before these tasks."""
     context = task.context | {
         "params": {name: param.value for name, param in run_params(**conf).items()},
         "triggering_asset_events": {"asset": [SimpleNamespace(extra=each) for each in extras]},
     }
-    operator = PreflightOperator(task_id="preflight")
+    operator = PreflightOperator(task_id="preflight", stages=stages)
     operator.downstream_task_ids.update(tasks or ())
     return PreflightOperator.execute.__wrapped__(operator, context)
 
@@ -99,6 +104,49 @@ def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
     warnings = state["plan"]["warnings"]
     assert any("but one ml.g5.12xlarge has" in each for each in warnings)
     assert any("has no EFA" in each for each in warnings)
+
+
+def test_a_condition_on_a_metric_that_nothing_measures_is_refused(aws_connection, task):
+    message = refusal(task, register_when="bleu > 30", source="/nowhere")
+
+    assert "register_when: has a metric that the run does not measure; got bleu" in message
+    assert "allowed: test_loss, test_perplexity, unigram_loss" in message
+    assert "/nowhere" in message
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "condition"),
+    [(True, "test_loss < 5"), (False, "validation:loss < 5"), (lambda: None, "bleu > 30")],
+    ids=["own", "absent", "replaced"],
+)
+def test_a_condition_fits_the_evaluation_of_the_dag(aws_connection, task, evaluate, condition):
+    stages = Stages(evaluate=evaluate, own_evaluation=lambda: None)
+
+    state = preflight(task, stages=stages, register_when=condition)
+
+    place = state["plan"]["evaluation"]["place"]
+    assert place == ("processing" if evaluate is True else "none")
+    assert ("evaluate" in state["plan"]["cost_note"]) == (evaluate is True)
+
+
+def test_what_belongs_to_a_stage_left_out_is_refused(aws_connection, task):
+    stages = Stages(evaluate=None, register=None, own_evaluation=lambda: None)
+
+    with pytest.raises(SpecError) as raised:
+        preflight(task, stages=stages, approval=True, evaluation_place="processing")
+
+    assert "approval: has no effect, because this DAG has no task for the stage register" in str(
+        raised.value
+    )
+    assert "evaluation_place: has no effect" in str(raised.value)
+
+
+def test_a_source_that_an_authors_task_may_write_is_a_warning(aws_connection, task):
+    stages = Stages(prepare=lambda: None, own_evaluation=lambda: None)
+
+    state = preflight(task, stages=stages, source=f"s3://{aws_connection.bucket}/raw/not-yet/")
+
+    assert any("has no objects with content" in each for each in state["plan"]["warnings"])
 
 
 @pytest.mark.parametrize("has_task", [True, False])

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from tests.plugins.conftest import TaskSurroundings
+from trainyard.errors import SpecError
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
@@ -117,6 +118,21 @@ def test_a_person_is_asked_about_a_shipped_model_too(
     (asked,) = questions
     assert "validation:loss: 1.5" in asked.body
     assert "register_when: none" in asked.body
+
+
+@pytest.mark.parametrize("condition", ["test_loss < 1", "accuracy > 0"], ids=["missed", "absent"])
+def test_the_condition_of_a_shipped_model_reads_its_evaluation(
+    surroundings: RegisterSurroundings, condition: str
+) -> None:
+    state = RunState.from_dict(surroundings.xcom_pull("preflight"))
+    surroundings.xcom_push(
+        "preflight", replace(state, conf=RunConf(register_when=condition)).to_dict()
+    )
+    surroundings.xcom_push("evaluate", {"job_name": "job", "metrics": {"test_loss": 1.25}})
+    said = r"test_loss is 1\.25, but" if "loss" in condition else "accuracy, which was not measured"
+
+    with pytest.raises((AirflowSkipException, SpecError), match=said):
+        register().execute(surroundings.context)
 
 
 def test_nobody_is_asked_about_a_model_that_misses_its_condition(

@@ -337,6 +337,14 @@ def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     assert "not measured the training ended before its last step" in text
 
 
+def test_stages_that_a_dag_lacks_are_reported_as_such() -> None:
+    tasks = [each for each in sample_tasks() if each["task_id"] not in {"evaluate", "register"}]
+    text = page(tasks=tasks, evaluation=None, model=None).text
+
+    assert "not measured this DAG has no evaluation" in text
+    assert "not registered this DAG has no registration" in text
+
+
 def test_a_sampled_evaluation_says_of_how_many() -> None:
     of_split = {"metrics": {"test_loss": 1.5}, "num_rows": 92, "num_split_samples": 2388}
 

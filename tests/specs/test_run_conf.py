@@ -369,3 +369,11 @@ def test_warm_pool_needs_instances_on_demand_and_no_limit_of_the_cost() -> None:
     ):
         with pytest.raises(SpecError, match=why):
             RunConf.from_params({**pool, **params})
+
+
+def test_a_condition_for_the_registration_is_read_with_the_conf() -> None:
+    condition = RunConf(register_when="test_loss <= 2.5").condition
+
+    assert str(condition) == "test_loss <= 2.5"
+    with pytest.raises(SpecError, match="register_when: is not a condition"):
+        RunConf(register_when="test_loss = 2")

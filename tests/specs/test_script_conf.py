@@ -16,7 +16,8 @@ from trainyard.planning.script_plan import (
     script_quota_needs,
 )
 from trainyard.specs.distribution import read_distribution
-from trainyard.specs.script_conf import CHOICES, ScriptConf, unmeasured_findings
+from trainyard.specs.register_condition import unmeasured_findings
+from trainyard.specs.script_conf import CHOICES, ScriptConf
 
 SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
 
@@ -109,13 +110,13 @@ def test_settings_of_an_evaluation_need_its_script() -> None:
 
 
 def test_condition_needs_a_metric_that_something_measures() -> None:
-    unmeasured = conf(register_when="loss < 1", metric_definitions=[{"name": "l", "regex": "(.)"}])
-    (found,) = unmeasured_findings(unmeasured)
+    (found,) = unmeasured_findings(
+        conf(register_when="loss < 1").condition, ["l"], next_step="measure it"
+    )
     assert "has a metric that the run does not measure; got loss; allowed: l" in str(found)
 
-    measured = conf(
-        register_when="loss <= 1e-1", metric_definitions=[{"name": "loss", "regex": "(.)"}]
-    )
+    measured = conf(register_when="loss <= 1e-1")
+    assert not [*unmeasured_findings(measured.condition, ["loss"], next_step="measure it")]
     assert measured.condition is not None
     assert measured.condition.holds({"loss": 0.1})
     assert not measured.condition.holds({"loss": float("nan")})

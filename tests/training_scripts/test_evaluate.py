@@ -12,6 +12,7 @@ import torch
 import evaluate
 from trainer import tasks
 from trainyard.planning import evaluation_plan
+from trainyard.specs.metrics import TEST_METRICS
 from trainyard_watch.distributed import Ranks
 
 pytestmark = pytest.mark.torch
@@ -44,6 +45,7 @@ def test_evaluation_measures_the_test_split(make_job, evaluation, tmp_path, toke
     report = read_report(base_dir)
     index = json.loads((token_data / "index" / "index.json").read_text())
     metrics = report["metrics"]
+    assert tuple(metrics) == TEST_METRICS["gpt"]
     assert metrics["test_loss"] < metrics["unigram_loss"]
     assert metrics["unigram_loss"] == index["baseline"]["unigram_loss_nats"]
     assert metrics["test_perplexity"] == pytest.approx(math.exp(metrics["test_loss"]))
@@ -159,7 +161,9 @@ def test_table_is_classified_and_measured(make_job, evaluation, tmp_path, table_
     assert job.events("eval")[-1]["validation_accuracy"] > 0.9
     base_dir = processing_folder(tmp_path / "evaluation", table_data, job.base_dir / "model")
     assert evaluation(base_dir) == 0, (base_dir / "evaluate.log").read_text()
-    assert read_report(base_dir)["metrics"]["test_accuracy"] > 0.9
+    metrics = read_report(base_dir)["metrics"]
+    assert tuple(metrics) == TEST_METRICS["mlp"]
+    assert metrics["test_accuracy"] > 0.9
     assert read_report(base_dir)["num_rows"] == 100
 
 

@@ -60,6 +60,8 @@ class Place(StrEnum):
     """A separate processing job after the training."""
     TRAINING = "training"
     """The last step of the training, whose ranks already have the model in memory."""
+    NONE = "none"
+    """No job: the DAG's author replaced the evaluation or left it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,14 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
     """
     if conf.evaluation_place == Place.TRAINING:
         return _last_step(conf, "evaluation_place is training")
+    if conf.evaluation_place == Place.NONE:
+        return replace(
+            _last_step(conf, ""),
+            place=Place.NONE,
+            max_samples=0,
+            estimated_s=0.0,
+            reason="no job of the run",
+        )
     if conf.evaluation_instance_type:
         return _because(on_type(conf, conf.evaluation_instance_type), "the conf names it")
     names = dict.fromkeys(each.instance_type for each in conf.rungs)
@@ -146,6 +156,8 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             got=f"{plan.instance_type}: {plan.unfit}",
             next_step=_way_out(conf),
         )
+    if plan.place is Place.NONE:
+        return  # preflight reports settings of an evaluation
     if plan.place is Place.TRAINING:
         yield from _last_step_findings(conf, plan)
         return

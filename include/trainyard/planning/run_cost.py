@@ -117,6 +117,8 @@ def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     A stopped training does not reach an evaluation in its last step. So the processing job that would evaluate instead
     is included, if an instance type can run it.
     """
+    if conf.evaluation_place == Place.NONE:
+        return _estimates(conf)
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     return _estimates(conf if plan_evaluation(other).unfit else other)
 

@@ -13,11 +13,11 @@ from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from trainyard.specs.reading import read_spec
+from trainyard.specs.register_condition import RegisterCondition
 from trainyard.specs.run_conf_ladder import contradictions, group_contradictions
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 
 if TYPE_CHECKING:
-    from trainyard.specs.script_conf import RegisterCondition
     from trainyard.specs.training_job import InstanceGroup
 
 
@@ -47,6 +47,8 @@ class BaseRunConf:
             training, with the same consequences as the cost cap; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
+        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
+            the training if there is no evaluation. None = no condition.
         approval: whether a person approves the registration; without an answer the model is not registered.
         approval_timeout_s: longest wait for the approval of the run, or of its model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
@@ -100,6 +102,7 @@ class BaseRunConf:
     stop_reserve_s: int = STOP_RESERVE_S
     stop_if_idle_minutes: float | None = None
     approval_above_usd: float | None = None
+    register_when: str | None = None
     approval: bool = False
     approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"
@@ -144,8 +147,10 @@ class BaseRunConf:
 
     @property
     def condition(self) -> RegisterCondition | None:
-        """Condition for the registration of the model; None without one."""
-        return None
+        """Condition for the registration; None without one. Raises SpecError if `register_when` is not a condition."""
+        if self.register_when is None:
+            return None
+        return RegisterCondition.read(self.register_when, where="register_when")
 
     @property
     def ranks_group(self) -> InstanceGroup | None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from trainyard.catalog.instances import catalogue
-from trainyard.errors import Finding
+from trainyard.errors import Finding, SpecError
 from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.limits import number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
@@ -53,6 +53,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from _smoke_test(conf)
     yield from _idling(conf)
     yield from _warm_pool(conf)
+    yield from _condition(conf)
 
 
 def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -96,6 +97,14 @@ def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:
             got=str(conf.keep_alive_period_in_seconds),
             next_step="remove one of them",
         )
+
+
+def _condition(conf: BaseRunConf) -> Iterator[Finding]:
+    """Yield the fault of a `register_when` that is not a condition."""
+    try:
+        _ = conf.condition
+    except SpecError as error:
+        yield from error.findings
 
 
 def _smoke_test(conf: BaseRunConf) -> Iterator[Finding]:

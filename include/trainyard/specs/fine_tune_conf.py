@@ -132,13 +132,12 @@ class FineTuneConf(BaseRunConf):
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the inputs of the training and, with validation data, the params of the evaluation."""
         if self.validation_data is None:
-            return {"inputs": inputs}
+            return {"inputs": inputs, "register_when": None}
         base = {} if self.is_from_hub else {"base": self.base_model}
         return {
             "inputs": inputs | {"validation": self.validation_data},
             "evaluation_entry_point": EVALUATION_ENTRY_POINT,
             "evaluation_inputs": {**base, "test": self.validation_data},
-            "register_when": self.register_when,
         }
 
 

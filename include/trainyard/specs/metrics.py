@@ -48,3 +48,12 @@ TRAINYARD_METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(name="train:gradient_norm", regex=f"{_STEP}gradient_norm={_NUMBER}"),
     MetricDefinition(name="validation:loss", regex=f"{_EVAL}validation_loss={_NUMBER}"),
 )
+
+TEST_METRICS: Mapping[str, tuple[str, ...]] = {
+    "gpt": ("test_loss", "test_perplexity", "unigram_loss"),
+    "mlp": ("test_loss", "test_accuracy"),
+}
+"""Metrics in the evaluation.json of the shipped models (`training_scripts/trainer/test_split.py`), by model.
+
+`test_accuracy` is measured for classes only.
+"""

@@ -45,6 +45,7 @@ class RunConf(BaseRunConf):
             safetensors, or an earlier run's model.tar.gz, or its prefix; None = random weights.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
             `processing` if an instance type for processing jobs has memory for the model, otherwise `training`.
+            Preflight sets `none` in a DAG whose author replaced the evaluation or left it out.
         evaluation_instance_type: None = the training's type if processing jobs may use it and the model fits,
             otherwise the cheapest type that fits.
         evaluation_max_samples: None = derived (trainyard.planning.evaluation_plan).

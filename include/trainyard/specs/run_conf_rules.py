@@ -32,7 +32,7 @@ CHOICES = {
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
-    "evaluation_place": ("auto", "processing", "training"),
+    "evaluation_place": ("auto", "processing", "training", "none"),
 }
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.base_run_conf import BaseRunConf
@@ -38,8 +37,6 @@ CHOICES = {
 }
 _INPUT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
-_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-_FORM = re.compile(r"\s*(\S+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +65,6 @@ class ScriptConf(BaseRunConf):
         metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
         evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
         evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
-        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
-            the training if there is no evaluation. None = no condition.
     """
 
     entry_point: str
@@ -90,7 +85,6 @@ class ScriptConf(BaseRunConf):
     metric_definitions: tuple[MetricDefinition, ...] = ()
     evaluation_entry_point: str | None = None
     evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
-    register_when: str | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
@@ -129,62 +123,6 @@ class ScriptConf(BaseRunConf):
             return instances_of(self.instance_groups)
         return BaseRunConf.instances_on(self, rung)
 
-    @property
-    def condition(self) -> RegisterCondition | None:
-        """Condition for the registration; None without one. Raises SpecError if `register_when` is not a condition."""
-        if self.register_when is None:
-            return None
-        return RegisterCondition.read(self.register_when, where="register_when")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterCondition:
-    """Condition on a metric for a model's registration: its name, a comparison (`>=`, `<=`, `>`, `<`) and a number."""
-
-    metric: str
-    comparison: str
-    threshold: float
-
-    @classmethod
-    def read(cls, text: str, *, where: str) -> Self:
-        """Parse a condition such as `accuracy >= 0.9`.
-
-        Raises:
-            SpecError: the text is not a condition.
-        """
-        found = _FORM.fullmatch(text)
-        if found is None:
-            wrong = Finding(
-                where=where,
-                what="is not a condition",
-                got=repr(text),
-                allowed="a metric, >=, <=, > or <, and a number, such as accuracy >= 0.9",
-            )
-            raise SpecError([wrong], subject=where)
-        metric, comparison, threshold = found.groups()
-        return cls(metric=metric, comparison=comparison, threshold=float(threshold))
-
-    def holds(self, metrics: Mapping[str, float]) -> bool:
-        """Return whether the metrics meet the condition; NaN never does.
-
-        Raises:
-            SpecError: the metrics do not have the condition's metric.
-        """
-        value = metrics.get(self.metric)
-        if value is None:
-            absent = Finding(
-                where="register_when",
-                what=f"has the metric {self.metric}, which was not measured",
-                got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
-                next_step=f"measure {self.metric}, or use one of these metrics",
-            )
-            raise SpecError([absent], subject="register_when")
-        return bool(_COMPARISONS[self.comparison](value, self.threshold))
-
-    def __str__(self) -> str:
-        """Return the condition in the form that `read` parses."""
-        return f"{self.metric} {self.comparison} {self.threshold:g}"
-
 
 def _unset(conf: ScriptConf) -> Iterator[Finding]:
     for name in ("entry_point", "source_dir"):
@@ -197,14 +135,13 @@ def _unset(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield the faults of the channels, the distribution and the condition."""
+    """Yield the faults of the channels and the distribution."""
     readers: list[Callable[[], object]] = [
         *(
             lambda name=name, value=value: read_channel(value, where=f"inputs.{name}")
             for name, value in conf.inputs.items()
         ),
         lambda: read_distribution(conf.distribution or {}),
-        lambda: conf.condition,
     ]
     for read in readers:
         try:
@@ -291,20 +228,3 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
                 what="is the name of an input that every evaluation job has",
                 next_step="choose another name",
             )
-
-
-def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield an error if no job of the run measures the metric of `register_when`.
-
-    Only for DAGs in which no further task evaluates the model.
-    """
-    names = {each.name for each in conf.metric_definitions}
-    condition = conf.condition
-    if condition and conf.evaluation_entry_point is None and condition.metric not in names:
-        yield Finding(
-            where="register_when",
-            what="has a metric that the run does not measure",
-            got=condition.metric,
-            allowed=", ".join(sorted(names)) or None,
-            next_step="add it to metric_definitions, or set an evaluation_entry_point",
-        )

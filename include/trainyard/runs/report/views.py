@@ -18,6 +18,7 @@ from trainyard.runs.record import (
     SUCCEEDED,
 )
 from trainyard.runs.report.axes import TIMES
+from trainyard.task_ids import TaskId
 from trainyard.units import at_step, format_bytes, format_usd
 
 if TYPE_CHECKING:
@@ -302,6 +303,10 @@ def lineage_rows(record: RunRecord) -> list[Row]:
             ("model artifact", job.artifact_uri if job else None),
             ("model SHA-256", job.artifact_sha256 if job else None),
             ("model package", record.model_package_arn),
+            (
+                "not registered",
+                "this DAG has no registration" if _lacks(record, TaskId.REGISTER) else None,
+            ),
             ("approval", record.approval_status),
         ]
     )
@@ -331,10 +336,22 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
     if measured and of_split and measured < of_split:
         rows += [("measured", f"{measured:,} of {of_split:,} samples, spread evenly")]
     planned = record.plan.get("evaluation") or {}
-    rows += [("measured on", planned.get("reason"))] if metrics else []
+    rows += (
+        [("measured on", planned.get("reason"))]
+        if metrics and planned.get("place") != "none"
+        else []
+    )
+    if _lacks(record, TaskId.EVALUATE):
+        rows += [("not measured", "this DAG has no evaluation")]
     if any(each.task_id == "evaluate" and each.state == "skipped" for each in record.tasks):
         rows += [("not measured", _why_not_measured(record))]
     return _present(rows)
+
+
+def _lacks(record: RunRecord, task_id: TaskId) -> bool:
+    """Return whether the DAG of a training has no such task."""
+    ids = {each.task_id for each in record.tasks}
+    return TaskId.TRAIN in ids and task_id not in ids
 
 
 def _why_not_measured(record: RunRecord) -> str:

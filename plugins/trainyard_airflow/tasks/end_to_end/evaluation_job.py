@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, LastStepEvaluation
@@ -13,7 +15,9 @@ from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.processing import ProcessingJobType
+    from trainyard_airflow.jobs.steps import Done
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
@@ -22,16 +26,16 @@ MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 class EvaluationJobOperator(SageMakerJobOperator):
     """Runs the processing job of an evaluation, or copies the result of the training's own evaluation.
 
-    In the second case no job is started, and the task returns the name of the training job (`measured_by`) and
-    `evaluation_uri`. If the training ended before its evaluation, the spec's `fallback` job runs. Without a fallback,
-    this task and the registration are skipped.
+    The result has the `metrics` of evaluation.json and its address, `evaluation_uri`. If the training evaluated, no job
+    is started, and the result has the name of the training job, `measured_by`. If the training ended before its
+    evaluation, the spec's `fallback` job runs. Without a fallback, this task and the registration are skipped.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.PROCESSING
     ui_color = "#eaf6ec"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the processing job's snapshot, or the name of the evaluating training job and the result's address.
+        """Return metrics and address of evaluation.json, with the processing job's snapshot or the training's name.
 
         Raises:
             AirflowSkipException: the training wrote no evaluation, and no processing job can do it.
@@ -50,6 +54,19 @@ class EvaluationJobOperator(SageMakerJobOperator):
 
         measured = isinstance(self.spec, LastStepEvaluation)
         return ProcessingJobType(jobs, self.spec.fallback if measured else self.spec)
+
+    def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
+        """Return the job's result with the metrics and the address of its evaluation.json."""
+        if isinstance(self.spec, LastStepEvaluation):
+            return {**done.result, **self._metrics_at(self.spec.destination)}
+        uri = f"{self.spec.outputs[0].destination}/{EVALUATION_FILE}"
+        return {**done.result, **self._metrics_at(uri)}
+
+    def _metrics_at(self, uri: str) -> dict[str, Any]:
+        metrics = stored_metrics(self.clients, uri)
+        if not metrics:
+            self.log.warning("There are no metrics in %s", uri)
+        return {"metrics": metrics or {}, "evaluation_uri": uri}
 
     def _need_fallback(self, measured: LastStepEvaluation) -> None:
         from airflow.sdk.exceptions import AirflowSkipException
@@ -86,4 +103,18 @@ class EvaluationJobOperator(SageMakerJobOperator):
         objects.write(
             measured.destination, "\n".join(lines).encode(), content_type="application/json"
         )
-        return {"measured_by": measured.job_name, "evaluation_uri": measured.destination}
+        return {"measured_by": measured.job_name, **self._metrics_at(measured.destination)}
+
+
+def stored_metrics(clients: AwsClients, uri: str) -> dict[str, float] | None:
+    """Return the metrics of an evaluation.json in S3, empty if it is not a JSON object; None without such a file."""
+    from trainyard_airflow.hooks.objects import S3Objects
+
+    content = S3Objects(clients.client("s3")).read_or_none(uri)
+    if content is None:
+        return None
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return metrics_of(document) if isinstance(document, dict) else {}

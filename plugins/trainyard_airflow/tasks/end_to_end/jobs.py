@@ -287,8 +287,10 @@ def evaluation_spec(
     role: str,
     fallback: EvaluationPlan | None = None,
     max_cost_usd: float | None = None,
-) -> ProcessingJobSpec | LastStepEvaluation:
+) -> ProcessingJobSpec | LastStepEvaluation | None:
     """Return the processing job that evaluates the model on the test split, or the training's own evaluation.
+
+    None if the run has no evaluation of its own.
 
     Args:
         conf: the run's conf.
@@ -312,6 +314,8 @@ def evaluation_spec(
     )  # a DAG file imports this module
 
     plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
+    if plan.place is Place.NONE:
+        return None
     if plan.place is Place.TRAINING:
         return LastStepEvaluation(
             job_name=str(training["job_name"]),

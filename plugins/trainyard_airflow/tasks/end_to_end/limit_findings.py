@@ -98,5 +98,5 @@ def _jobs(
         evaluation = evaluation_spec(
             conf, paths=paths, dataset_uri=dataset_uri, training=trained, role=role
         )
-        if not isinstance(evaluation, LastStepEvaluation):
+        if evaluation and not isinstance(evaluation, LastStepEvaluation):
             yield evaluation

@@ -17,7 +17,6 @@ from trainyard.specs.tuning_job import SearchStrategy
 from trainyard.specs.tuning_job_ranges import Scaling
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
 from trainyard_airflow.tasks.shared.form_fields import (
-    APPROVAL,
     BUDGET,
     CAP,
     COUNT_OR_OFF,
@@ -25,6 +24,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     LIMITS,
     PLACE,
     RANKS,
+    REGISTRATION,
     RULES,
     SMOKE_TEST,
     SPOT,
@@ -317,7 +317,7 @@ SECTIONS: Sections = {
         "evaluation_place": (
             "Evaluation by",
             "A processing job, or the end of the training job. auto: a processing job if a type has the memory.",
-            {"type": "string", "enum": list(CHOICES["evaluation_place"])},
+            {"type": "string", "enum": [p for p in CHOICES["evaluation_place"] if p != "none"]},
         ),
         "evaluation_max_samples": (
             "Evaluated samples",
@@ -341,7 +341,7 @@ SECTIONS: Sections = {
         **WATCHING,
         "on_rule_stop": ("After a stop", _ON_STOP_HELP, {"type": "object"}),
     },
-    "Place and registry": {**PLACE, **APPROVAL},
+    "Place and registry": {**PLACE, **REGISTRATION},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from airflow.sdk import SkipMixin
 
@@ -21,8 +21,11 @@ from trainyard.errors import (
 from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.data_mixture import sources_in
+from trainyard.specs.metrics import TEST_METRICS, TRAINYARD_METRICS
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
+from trainyard.specs.register_condition import unmeasured_findings
+from trainyard.specs.run_conf import readable_conf
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
@@ -35,6 +38,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
 )
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.stages import NO_EVALUATION, StageUse
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
@@ -51,7 +55,9 @@ if TYPE_CHECKING:
     from trainyard.planning.estimate.run_estimate import RunEstimate
     from trainyard.planning.run_plan import RunPlan
     from trainyard.planning.script_plan import ScriptPlan
+    from trainyard.specs.run_conf import RunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.tasks.end_to_end.stages import Stages
 
 T = TypeVar("T")
 C = TypeVar("C", bound="BaseRunConf")
@@ -75,11 +81,21 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self,
         *,
         more_findings: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None,
+        stages: Stages | None = None,
         **kwargs: Any,
     ) -> None:
-        """`more_findings` yields findings for params that this DAG does not support."""
+        """Create the task.
+
+        Args:
+            more_findings: yields findings for params that this DAG does not support.
+            stages: stages of the DAG that its author may have replaced or left out; None = the run's own.
+            kwargs: arguments of the base class.
+        """
         super().__init__(**{**RETRIES, **kwargs})
         self.more_findings = more_findings
+        self.stages = stages
+        self.evaluation = stages.use("evaluate") if stages else StageUse.OWN
+        self.has_preparation = stages is not None and callable(stages.prepare)
         self._result: dict[str, Any] = {}
         self._spend: RunSpend | None = None
 
@@ -98,6 +114,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             **context["params"],
             **found.of_events(triggering_params(context), form=self.form),
         }
+        found.add(self.stages.findings(params) if self.stages else ())
         resolved = found.result_of(lambda: self.resolve(params))
         params, auto = resolved or (params, None)
         plan = found.result_of(lambda: self.plan(params)) if resolved else None
@@ -111,7 +128,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
-        place = found.of_account(self.clients, params) if region else {}
+        place = (
+            found.of_account(self.clients, params, unwritten=self._may_write_source)
+            if region
+            else {}
+        )
         if region:
             found.add(self.account_findings(params))
         estimate = None
@@ -164,6 +185,13 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self._result = result
         return result
 
+    @property
+    def _may_write_source(self) -> bool:
+        """True if a task of the author writes the source, or does not read it."""
+        return self.has_preparation or (
+            self.stages is not None and self.stages.use("shard") is StageUse.REPLACED
+        )
+
     def form(self) -> Mapping[str, Param]:
         """Return the params of the run's form."""
         return run_params()
@@ -179,7 +207,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """
         from trainyard.planning.auto_plan import resolve_auto  # a DAG file imports this module
 
-        resolved, choice = resolve_auto(params)
+        absent = {} if self.evaluation is StageUse.OWN else NO_EVALUATION
+        resolved, choice = resolve_auto({**params, **absent})
         for name, value in (choice.chosen if choice else {}).items():
             self.log.info("auto: %s = %s", name, value)
         for reason in choice.reasons if choice else ():
@@ -198,10 +227,23 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings on the run's jobs and scripts that the plan does not check."""
+        """Yield findings on the run's jobs, scripts and condition that the plan does not check."""
         yield from params_findings(params, scripts=TRAINING_SCRIPTS)
+        if conf := readable_conf(params):
+            yield from self._condition_findings(conf)
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(TRAINING_SCRIPTS, entry_point)
+
+    def _condition_findings(self, conf: RunConf) -> Iterator[Finding]:
+        """Yield an error if no job of the run measures the metric of `register_when`."""
+        if self.evaluation is StageUse.REPLACED:
+            return
+        trained = [each.name for each in TRAINYARD_METRICS]
+        yield from unmeasured_findings(
+            conf.condition,
+            TEST_METRICS[conf.model] if self.evaluation is StageUse.OWN else trained,
+            next_step="use one of these metrics",
+        )
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:
         """Return findings on the account besides those on bucket, role and data; here, those on the initial weights."""
@@ -394,8 +436,20 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         )
 
     def log_evaluation(self, plan: Any) -> None:
-        """Log the instance type of the evaluation, and the reason for it."""
-        self.log.info("The test split is measured on %s", plan.evaluation.reason)
+        """Log the instance type of the evaluation and the reason for it, or that the run has no evaluation."""
+        match self.evaluation:
+            case StageUse.OWN:
+                self.log.info("The model is measured on %s", self.evaluation_reason(plan))
+            case StageUse.REPLACED:
+                self.log.info("The model is measured by the task `evaluate` of the DAG's author")
+            case StageUse.ABSENT:
+                self.log.info("The model is not measured: this DAG has no evaluation")
+            case _:
+                assert_never(self.evaluation)
+
+    def evaluation_reason(self, plan: Any) -> str:
+        """Return the instance type of the evaluation, with the reason for it."""
+        return str(plan.evaluation.reason)
 
     def tell_cost(
         self,
@@ -510,10 +564,13 @@ class _Findings:
         got = clients.connection.aws_conn_id
         return self.result_of(lambda: asked(lambda: clients.region, where="AWS region", got=got))
 
-    def of_account(self, clients: AwsClients, params: Mapping[str, Any]) -> dict[str, str]:
+    def of_account(
+        self, clients: AwsClients, params: Mapping[str, Any], *, unwritten: bool = False
+    ) -> dict[str, str]:
         """Return the run's `bucket` and `role`, empty if unknown; check them, the data, the tokenizer and the topic.
 
-        Values that already have a finding are not checked in AWS.
+        Values that already have a finding are not checked in AWS. If the source may be `unwritten`, because a task of
+        the author runs first, its findings are warnings.
         """
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
@@ -538,9 +595,11 @@ class _Findings:
                 self.result_of(lambda: account_check.asked(claim, where="bucket", got=bucket))
         if role:
             self.add(account_check.role_findings(clients, role))
+        severity = {"severity": Severity.WARNING} if unwritten else {}
         for where, source in sources_in(params).items():
             if where not in wrong:
-                self.add(account_check.source_findings(clients, source, where=where))
+                missing = account_check.source_findings(clients, source, where=where)
+                self.add(replace(each, **severity) for each in missing)
         if right.get("tokenizer"):
             self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
         if told := right.get("notifications"):

@@ -177,16 +177,16 @@ class ReportOperator(ClosingReportOperator):
         ledger: Ledger | None,
     ) -> RunRecord:
         state = facts[TaskId.PREFLIGHT].result or {}
-        shard = facts.get(TaskId.SHARD)  # a run of an own script has no such task
-        dataset = (shard.result if shard else None) or {}
+        dataset = _result_of(facts, TaskId.SHARD)
         training = facts[TaskId.TRAIN].result or facts[TaskId.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
-        index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
+        found_at = dataset.get("dataset_uri")
+        index = self._json(f"{found_at}/index/index.json") if found_at else None
         is_model = (
             training.get("succeeded") or training.get("cap_stop") or training.get("idle_stop")
         )
         artifact = training.get("model_artifact") if is_model else None
-        registered = facts[TaskId.REGISTER].result or {}
+        registered = _result_of(facts, TaskId.REGISTER)
         sha256 = registered.get(ARTIFACT_SHA256) or (
             self.objects.sha256(artifact) if artifact else None
         )
@@ -220,9 +220,9 @@ class ReportOperator(ClosingReportOperator):
             shard_index=index,
             was_dataset_reused=bool(dataset.get("was_reused")),
             metric_lines=list(self._metric_lines(training)),
-            evaluation=self._evaluation(facts[TaskId.EVALUATE].result, paths),
+            evaluation=self._evaluation(_result_of(facts, TaskId.EVALUATE), paths),
             code_sha256=(training.get("code") or {}).get("sha256"),
-            model=facts[TaskId.REGISTER].result,
+            model=registered,
             continuity=proof.continuity.to_dict(),
             rules=proof.rules,
             profile=self._profile(training, conf, paths),
@@ -315,10 +315,12 @@ class ReportOperator(ClosingReportOperator):
         self, result: Mapping[str, Any] | None, paths: RunPaths
     ) -> dict[str, Any] | None:
         """Return the content of evaluation.json, or the metrics of a user's script or task; None if there are none."""
-        if not result:
+        if not result or not isinstance(result, dict):
             return None
-        if not isinstance(result, dict) or "metrics" in result or not _is_of_ours(result):
-            return {"metrics": metrics_of(result)} if isinstance(result, dict) else None
+        if "evaluation_uri" in result and _is_of_ours(result):
+            return self._json(str(result["evaluation_uri"]))
+        if "metrics" in result or not _is_of_ours(result):
+            return {"metrics": metrics_of(result)}
         return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
@@ -415,6 +417,12 @@ def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool
     (outcome,) = gather(context, [TaskId.OUTCOME])
     ended_by_rule = (facts[TaskId.TRAIN].result or {}).get("verdict")
     return outcome.state == "skipped" and not ended_by_rule
+
+
+def _result_of(facts: Mapping[str, TaskFacts], task_id: TaskId) -> Mapping[str, Any]:
+    """Return a task's result; empty without the task, without a result, and if an author's task returned no mapping."""
+    result = facts[task_id].result if task_id in facts else None
+    return result if isinstance(result, dict) else {}
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:

@@ -18,13 +18,13 @@ from trainyard.tuning.result import TuningResult
 from trainyard_airflow.jobs.sharding import MixtureSpec, ShardingSpec
 from trainyard_airflow.jobs.sharding_job import ShardingJob
 from trainyard_airflow.tasks.end_to_end.jobs import (
-    EVALUATION_FILE,
     evaluation_spec,
     training_hyperparameters,
     training_spec,
     tuning_spec,
     with_judge,
 )
+from trainyard_airflow.tasks.end_to_end.registration import evaluation_result
 from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
@@ -180,7 +180,7 @@ def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -
 
 def evaluate_task_spec(
     context: Context, jinja_env: object
-) -> ProcessingJobSpec | LastStepEvaluation:
+) -> ProcessingJobSpec | LastStepEvaluation | None:
     """Return the processing job that evaluates the model on the test split, or the training's own evaluation."""
     state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
     planned = state.plan.get("evaluation") or {}
@@ -216,26 +216,27 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
         trained_on=training["instance_type"],
         is_whole=state.conf.num_state_shards == 1,
     )
+    evaluation = evaluation_result(context) or {}
     return ModelVersion(
         **(asdict(serving) if serving else {}),
         group=state.conf.model_package_group,
         model_artifact=training["model_artifact"],
         source=training["job_name"],
         approval_status=state.conf.approval_status,
-        metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}",
+        metrics_s3_uri=evaluation.get("evaluation_uri"),
         lineage=_lineage(context, training, dataset),
     )
 
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
-    state, evaluation = RunState.of(context), result_of(context, TaskId.EVALUATE)
+    state, evaluation = RunState.of(context), evaluation_result(context) or {}
     return {
         **training_lineage(training, paths=state.paths),
         "dataset_uri": dataset["dataset_uri"],
-        "data_fingerprint": dataset["fingerprint"],
+        "data_fingerprint": dataset.get("fingerprint"),
         **({"init_from": state.conf.init_from} if state.conf.init_from else {}),
         "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
-        "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
+        "evaluation_job": evaluation.get("job_name") or evaluation.get("measured_by"),
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }

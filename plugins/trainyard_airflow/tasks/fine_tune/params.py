@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.specs.fine_tune_conf import CHOICES, FURTHER_HYPERPARAMETERS, FineTuneConf
 from trainyard_airflow.tasks.shared.form_fields import (
-    APPROVAL,
     BUDGET,
     EVALUATION,
     LAST_SECTIONS,
     LIMITS,
     RANKS,
+    REGISTRATION,
     SPOT,
     TEXT,
     TEXTS,
@@ -122,8 +122,8 @@ SECTIONS: Sections = {
     },
     "Evaluation": {
         **EVALUATION,
+        **REGISTRATION,
         "register_when": ("Register if", _GATE_HELP, TEXT_OR_NONE),
-        **APPROVAL,
     },
     **LAST_SECTIONS,
 }

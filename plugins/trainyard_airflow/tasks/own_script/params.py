@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard.specs.training_job_rules import MAX_INSTANCE_GROUPS
 from trainyard_airflow.tasks.shared.form_fields import (
-    APPROVAL,
     BUDGET,
     EVALUATION,
     LAST_SECTIONS,
     LIMITS,
     RANKS,
+    REGISTRATION,
     SPOT,
     TEXT,
     TEXTS,
@@ -144,12 +144,7 @@ SECTIONS: Sections = {
             TEXTS,
         ),
         **EVALUATION,
-        "register_when": (
-            "Register if",
-            "Condition on a metric of the evaluation, or of the training without one: accuracy >= 0.9. Empty: always.",
-            TEXT_OR_NONE,
-        ),
-        **APPROVAL,
+        **REGISTRATION,
     },
     **LAST_SECTIONS,
 }

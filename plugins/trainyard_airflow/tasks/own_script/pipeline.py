@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, chain
+from airflow.sdk import DAG
 
 from trainyard.errors import Finding, SpecError
-from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
-from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
+from trainyard_airflow.tasks.end_to_end.evaluation_job import stored_metrics
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
-from trainyard_airflow.tasks.end_to_end.monitoring import (
-    SetUpMonitoringOperator,
-    TearDownMonitoringOperator,
-)
-from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
-from trainyard_airflow.tasks.end_to_end.report import ReportOperator
+from trainyard_airflow.tasks.end_to_end.run_tasks import JOB_ARGUMENTS, add_run_tasks
+from trainyard_airflow.tasks.end_to_end.stages import Stage, Stages
 from trainyard_airflow.tasks.own_script import task_specs
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
-from trainyard_airflow.tasks.shared.assets import MODEL_ASSET
-from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES, dag_arguments_with
+from trainyard_airflow.tasks.shared.default_args import dag_arguments_with
 from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
@@ -65,16 +55,15 @@ _OF_THE_RUN = {
     "sagemaker_session": "remove it, and set aws_conn_id",
 }
 """Estimator settings that the run sets itself, and the next step of their errors."""
-_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
-_NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
 
 def script_pipeline(
     *,
     dag_id: str,
     aws_conn_id: str = "aws_default",
-    prepare: Callable[[], BaseOperator] | None = None,
-    evaluate: Callable[[], BaseOperator] | None = None,
+    prepare: Stage = None,
+    evaluate: Stage = True,
+    register: Stage = True,
     schedule: Any = None,
     dag_arguments: Mapping[str, Any] | None = None,
     recipe: ScriptRecipe = OWN_SCRIPT,
@@ -86,9 +75,9 @@ def script_pipeline(
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
         aws_conn_id: the connection of all tasks, such as a team's connection.
-        prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data.
-        evaluate: creates a task with the task_id `evaluate`, which replaces the run's own evaluation. Its result may
-            have `metrics`, a mapping of names to numbers, for `register_when`.
+        prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data; see `Stages`.
+        evaluate: replaces the run's own evaluation, or leaves it out; see `Stages`.
+        register: replaces the run's own registration, or leaves it out; see `Stages`.
         schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
         recipe: form, first task and check of a family of runs, such as fine-tuning.
@@ -98,85 +87,28 @@ def script_pipeline(
 
     Raises:
         SpecError: `defaults` or `estimator` has unknown names, values that the form would reject, or settings that the
-            run sets itself; it lists all of them. Airflow reports it as the import error of the DAG file.
-        ValueError: the task of `evaluate` has another task_id.
+            run sets itself; it lists all of them. Or a stage is invalid. Airflow reports it as the import error of the
+            DAG file.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
     params = params_with(recipe.params, given, subject=f"pipeline {dag_id}")
+    stages = Stages(
+        prepare=prepare,
+        evaluate=evaluate,
+        register=register,
+        own_evaluation=lambda: ScriptEvaluationOperator(
+            task_id=TaskId.EVALUATE, spec=task_specs.evaluate_task_spec, **JOB_ARGUMENTS
+        ),
+        is_evaluation_optional=True,
+    )
+    stages.check(given, subject=f"pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments or {}, aws_conn_id=aws_conn_id)
     with DAG(dag_id=dag_id, schedule=schedule, **arguments) as dag:
-        preflight = recipe.preflight(
-            task_id=TaskId.PREFLIGHT,
-            has_own_evaluation=evaluate is not None,
-            has_preparation=prepare is not None,
-        )
-        # Without `smoke_hyperparameters`, preflight skips this task.
-        smoke_test = TrainingJobOperator(
-            task_id=TaskId.SMOKE_TEST,
-            spec=task_specs.smoke_task_spec,
-            ledger_uri=_LEDGER_URI,
-            retries=JOB_RETRIES,
-        )
-        train = WatchedTrainingJobOperator(
-            task_id=TaskId.TRAIN,
-            spec=task_specs.train_task_spec,
-            ledger_uri=_LEDGER_URI,
-            watch=task_specs.watch_task_plan,
-            notifier=_NOTIFIER,
-            retries=JOB_RETRIES,
-            trigger_rule="none_failed_min_one_success",
-        )
-        watch_rules = CheckRulesOperator(
-            task_id=TaskId.WATCH_RULES,
-            watch=task_specs.watch_task_plan,
-            watched_task_id=TaskId.TRAIN,
-            notifier=_NOTIFIER,
-            trigger_rule="none_failed_min_one_success",
-        )
-        set_up = SetUpMonitoringOperator(task_id=TaskId.SET_UP_MONITORING)
-        tear_down = TearDownMonitoringOperator(task_id=TaskId.TEAR_DOWN_MONITORING)
-        tear_down.as_teardown(setups=set_up)
-        measure = evaluate() if evaluate else _evaluation()
-        if measure.task_id != TaskId.EVALUATE:
-            raise ValueError(
-                f"evaluate returned a task with the task_id {measure.task_id!r}; the task_id must be 'evaluate'"
-            )
-        # Runs also without an evaluation; if a rule ended the training, the training task skips this one.
-        register = RegisterIfGoodOperator(
-            task_id=TaskId.REGISTER,
-            version=task_specs.register_task_version,
-            has_own_evaluation=evaluate is not None,
-            asset=MODEL_ASSET,
-            trigger_rule="none_failed_min_one_success",
-        )
-        # A teardown runs in every case, even if the run was marked failed.
-        report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
-        # This task determines the run's state: it succeeds only if every task before it did.
-        outcome = EmptyOperator(
-            task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
-        )
-        before = [make() for make in (recipe.check, prepare) if make]
-        chain(preflight, *before, smoke_test, train, measure, register)
-        preflight >> smoke_test
-        [preflight, *before] >> train
-        chain(register, report, outcome)
-        register >> outcome
-        train >> register
-        preflight >> measure
-        [preflight, smoke_test] >> watch_rules >> report
-        preflight >> set_up
-        train >> tear_down
+        preflight = recipe.preflight(task_id=TaskId.PREFLIGHT, stages=stages)
+        before = [recipe.check()] if recipe.check else []
+        add_run_tasks(preflight, [*before, *stages.prepared()], specs=task_specs, stages=stages)
     give_params(dag, params)
     return dag
-
-
-def _evaluation() -> BaseOperator:
-    return ScriptEvaluationOperator(
-        task_id=TaskId.EVALUATE,
-        spec=task_specs.evaluate_task_spec,
-        ledger_uri=_LEDGER_URI,
-        retries=JOB_RETRIES,
-    )
 
 
 class ScriptEvaluationOperator(ProcessingJobOperator):
@@ -188,11 +120,8 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         Raises:
             SpecError: the script wrote no evaluation.json, or the file has no numeric metric.
         """
-        from trainyard_airflow.hooks.objects import S3Objects
-
         uri = f"{self.spec.outputs[0].destination}/{EVALUATION_FILE}"
-        content = S3Objects(self.clients.client("s3")).read_or_none(uri)
-        metrics = None if content is None else _metrics_in(content)
+        metrics = stored_metrics(self.clients, uri)
         if not metrics:
             missing = EVALUATION_FILE if metrics is None else "numeric metric"
             wrong = Finding(
@@ -205,15 +134,6 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
             raise SpecError([wrong], subject="evaluation")
         self.log.info("Measured: %s", ", ".join(f"{n} {v:g}" for n, v in metrics.items()))
         return {**done.result, "metrics": metrics}
-
-
-def _metrics_in(content: bytes) -> dict[str, float]:
-    """Return the metrics in the content of evaluation.json; empty if it is not a JSON object."""
-    try:
-        document = json.loads(content)
-    except ValueError:
-        return {}
-    return metrics_of(document) if isinstance(document, dict) else {}
 
 
 def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, Severity, SpecError
 from trainyard.specs.account_limits import Required
-from trainyard.specs.script_conf import ScriptConf, unmeasured_findings
+from trainyard.specs.register_condition import unmeasured_findings
+from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.tasks.end_to_end.lint import (
@@ -17,6 +18,7 @@ from trainyard_airflow.tasks.end_to_end.lint import (
     training_findings,
 )
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.stages import StageUse
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
@@ -39,20 +41,6 @@ class ScriptPreflightOperator(PreflightOperator):
     The result has the plan with its maximum cost, and the budget. If the run has no evaluation script, this task skips
     the evaluation.
     """
-
-    def __init__(
-        self, *, has_own_evaluation: bool = False, has_preparation: bool = False, **kwargs: Any
-    ) -> None:
-        """Create the task.
-
-        Args:
-            has_own_evaluation: whether the DAG's author replaced the evaluation with another task.
-            has_preparation: whether a task of the author runs before the training and may write the training's data.
-            kwargs: arguments of the base class.
-        """
-        super().__init__(**kwargs)
-        self.has_own_evaluation = has_own_evaluation
-        self.has_preparation = has_preparation
 
     def form(self) -> Mapping[str, Param]:
         """Return the params of the run's form."""
@@ -78,15 +66,12 @@ class ScriptPreflightOperator(PreflightOperator):
         conf = _readable(params)
         if conf is None:
             return
-        if self.has_own_evaluation and conf.evaluation_entry_point:
-            yield Finding(
-                where="evaluation_entry_point",
-                what="is ignored, because this DAG has its own evaluation task",
-                got=conf.evaluation_entry_point,
-                next_step="remove it",
+        if self.evaluation is not StageUse.REPLACED and conf.evaluation_entry_point is None:
+            yield from unmeasured_findings(
+                conf.condition,
+                [each.name for each in conf.metric_definitions],
+                next_step="add it to metric_definitions, or set an evaluation_entry_point",
             )
-        if not self.has_own_evaluation:
-            yield from unmeasured_findings(conf)
         try:
             by_plan = SAID_BY_THE_PLAN if conf.distribution is None else ()
             yield from training_findings(conf, _unset_training, said_by_the_plan=by_plan)
@@ -160,13 +145,12 @@ class ScriptPreflightOperator(PreflightOperator):
     def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
         """Return the tasks that a run with this conf does not request."""
         idle = super().idle_tasks(conf)
-        is_measured = self.has_own_evaluation or conf["evaluation_entry_point"]
+        is_measured = self.evaluation is StageUse.REPLACED or conf["evaluation_entry_point"]
         return idle if is_measured else {*idle, TaskId.EVALUATE}
 
-    def log_evaluation(self, plan: Any) -> None:
-        """Log the instance type of the evaluation with the reason for it, or that there is no evaluation."""
-        how = plan.evaluation.reason if plan.evaluation else "nothing: no evaluation_entry_point"
-        self.log.info("The model is measured on %s", how)
+    def evaluation_reason(self, plan: Any) -> str:
+        """Return the instance type of the evaluation with the reason for it, or that there is no evaluation."""
+        return plan.evaluation.reason if plan.evaluation else "nothing: no evaluation_entry_point"
 
 
 def _readable(params: Mapping[str, Any]) -> ScriptConf | None:

@@ -12,8 +12,8 @@ _TASKS = """
 | `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; otherwise skipped | the best trial, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | the findings, and the rule that stopped the training |
-| `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
-| `register` | a model package with metrics and lineage, and with `approval` if a person approves it | its ARN |
+| `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | `metrics` and `evaluation_uri`, with the job's snapshot or `measured_by` |
+| `register` | a model package with metrics and lineage, if the model meets `register_when`, and with `approval` if a person approves it | its ARN |
 | `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; otherwise skipped | names of the created and removed resources |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 """

@@ -10,6 +10,7 @@ from trainyard_airflow.tasks.shared.form_schema import (
     INTEGER,
     INTEGER_OR_NONE,
     NUMBER_OR_NONE,
+    TEXT_OR_NONE,
     Fields,
     Sections,
     exactly,
@@ -108,7 +109,12 @@ EVALUATION: Fields = {
         INTEGER_OR_NONE,
     ),
 }
-APPROVAL: Fields = {
+REGISTRATION: Fields = {
+    "register_when": (
+        "Register if",
+        "Condition on a metric of the evaluation, or of the training without one: accuracy >= 0.9. Empty: always.",
+        TEXT_OR_NONE,
+    ),
     "approval": (
         "Ask a person",
         "Approval before the model is registered, in Airflow's Required Actions or by REST. Waiting is free.",
