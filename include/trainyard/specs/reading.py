@@ -24,14 +24,14 @@ READ_EACH = "read_each"
 """Key in a field's metadata: the reader of each value of a mapping, called as `reader(value, where=...)`."""
 
 
-class _Unknown:
+class _RunTimeValue:
     """Type of `UNKNOWN`."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
 
 
-UNKNOWN = _Unknown()
+UNKNOWN = _RunTimeValue()
 """Stands for a value that is known at run time only."""
 
 
