@@ -64,6 +64,8 @@ PARSE_LIMIT = 0.22
 """CPU time of a DAG file as a share of what importing Airflow takes in the same process."""
 
 DAG_FILES = sorted({file.removesuffix(".py") for file in DAG_IDS.values()})
+USER_FILE = "specs_of_operators"
+"""A DAG file of a user, with a spec of each kind of job."""
 
 MEASURE = """
 import json, os, sys, time
@@ -85,8 +87,8 @@ for name in 3 * sys.argv[1:]:
 @pytest.fixture(scope="module")
 def imports():
     """Share of CPU time and loaded modules of each DAG file, imported in a fork of a process that has Airflow."""
-    command = [sys.executable, "-W", "ignore", "-c", MEASURE, *DAG_FILES]
-    path = ":".join(str(REPOSITORY / part) for part in ("include", "plugins", "dags"))
+    command = [sys.executable, "-W", "ignore", "-c", MEASURE, *DAG_FILES, USER_FILE]
+    path = ":".join(str(REPOSITORY / part) for part in ("include", "plugins", "dags", "tests/dags"))
     environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "AIRFLOW_HOME": "/nonexistent"}
     from tests.dags.airflow_home import prepared_airflow_home
 
@@ -99,7 +101,7 @@ def imports():
     return {each["name"]: each for each in measured}
 
 
-@pytest.fixture(params=DAG_FILES)
+@pytest.fixture(params=[*DAG_FILES, USER_FILE])
 def parsed(request, imports):
     """Share of CPU time and loaded modules of one DAG file."""
     return imports[request.param]
@@ -107,6 +109,23 @@ def parsed(request, imports):
 
 def test_no_dag_file_fails_to_import(bag):
     assert bag.import_errors == {}
+
+
+def test_a_wrong_spec_of_a_users_dag_is_an_import_error_with_all_problems(tmp_path):
+    from airflow.dag_processing.dagbag import DagBag
+
+    text = (REPOSITORY / "tests" / "dags" / f"{USER_FILE}.py").read_text()
+    wrong = text.replace('"entry_point": "train.py"', '"entry_pont": "train.py", "max_run": 0')
+    file = tmp_path / f"{USER_FILE}.py"
+    file.write_text(wrong)
+
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
+
+    assert bag.dags == {}
+    (error,) = bag.import_errors.values()
+    assert "TrainingJobOperator train: 4 problem(s)" in error
+    assert "spec.entry_pont: is an unknown key; did you mean 'entry_point'?" in error
+    assert "spec.max_run: is too small; got 0; allowed: at least 1" in error
 
 
 def test_every_dag_file_is_accounted_for(bag):

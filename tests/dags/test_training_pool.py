@@ -60,6 +60,13 @@ def takes_instances(task: Any) -> bool:
     return getattr(operator_class(task), "job_kind", None) in TRAINING_KINDS
 
 
+ON_CPUS = {"instance_type": "ml.m5.large"}
+
+
+def of(count: int) -> dict[str, Any]:
+    return {**ON_CPUS, "instance_count": count}
+
+
 def every_task(bag: Any) -> list[tuple[Any, Any]]:
     return [(dag, task) for dag in bag.dags.values() for task in dag.tasks]
 
@@ -93,7 +100,7 @@ def test_an_operator_of_a_users_own_is_in_the_pool(bag: Any) -> None:
         pass
 
     with DAG(uuid4().hex, schedule=None) as dag:
-        OwnTraining(task_id="own", spec={})
+        OwnTraining(task_id="own", spec=ON_CPUS)
         OwnTraining.partial(task_id="mapped").expand(spec=[{}])
 
     for task_id in ("own", "mapped"):
@@ -122,7 +129,7 @@ def test_a_training_of_an_own_dag_has_the_slots_of_its_own_spec(
     given = {} if count is None else {"instance_count": count}
     params = {"machines": Param(3), "instance_count": Param(4)}
     with DAG(uuid4().hex, schedule=None, params=params) as dag:
-        TrainingJobOperator(task_id="own", spec={"entry_point": "train.py", **given})
+        TrainingJobOperator(task_id="own", spec={"entry_point": "train.py", **ON_CPUS, **given})
 
     assert scheduled(dag, "own", conf).pool_slots == slots
 
@@ -131,8 +138,8 @@ def test_the_instances_of_a_spec_may_be_groups() -> None:
     from airflow.sdk import DAG
 
     groups = [
-        {"instance_group_name": "a", "instance_count": 2},
-        {"instance_group_name": "b", "instance_count": "{{ params.more }}"},
+        {"instance_group_name": "a", "instance_count": 2, **ON_CPUS},
+        {"instance_group_name": "b", "instance_count": "{{ params.more }}", **ON_CPUS},
     ]
     with DAG(uuid4().hex, schedule=None, params={"more": 3}) as dag:
         TrainingJobOperator(task_id="own", spec={"instance_groups": groups})
@@ -157,7 +164,7 @@ def test_a_pool_that_the_dags_author_chose_stays(bag: Any) -> None:
     from airflow.sdk import DAG
 
     with DAG(uuid4().hex, schedule=None) as dag:
-        TrainingJobOperator(task_id="own", spec={}, pool="reserved")
+        TrainingJobOperator(task_id="own", spec=ON_CPUS, pool="reserved")
 
     assert (scheduled(dag, "own").pool, scheduled(dag, "own").pool_slots) == ("reserved", 1)
 
@@ -168,10 +175,10 @@ def test_each_of_several_pools_has_the_slots_of_its_tasks(monkeypatch: pytest.Mo
     monkeypatch.setenv("TRAINYARD_TRAINING_POOL", f"{POOL}, team_a_instances")
     monkeypatch.setenv("TRAINYARD_TRAINING_POOL_SLOTS", "16, 3")
     with DAG(uuid4().hex, schedule=None) as dag:
-        TrainingJobOperator(task_id="own", spec={"instance_count": 4})
-        TrainingJobOperator(task_id="team", spec={"instance_count": 4}, pool="team_a_instances")
-        TrainingJobOperator(task_id="small", spec={"instance_count": 2}, pool="team_a_instances")
-        TrainingJobOperator(task_id="other", spec={"instance_count": 4}, pool="reserved")
+        TrainingJobOperator(task_id="own", spec=of(4))
+        TrainingJobOperator(task_id="team", spec=of(4), pool="team_a_instances")
+        TrainingJobOperator(task_id="small", spec=of(2), pool="team_a_instances")
+        TrainingJobOperator(task_id="other", spec=of(4), pool="reserved")
 
     placed = {each: scheduled(dag, each) for each in ("own", "team", "small", "other")}
 
@@ -183,6 +190,7 @@ def test_each_of_several_pools_has_the_slots_of_its_tasks(monkeypatch: pytest.Mo
     }
 
 
+PLANNED = {"instance_type": "{{ ti.xcom_pull('plan') }}"}
 FAMILIES = "p4d=ml.p4d.*|ml.p4de.*, a_p4d@aws_a=ml.p4d.*, team_a@aws_a, training_instances"
 LADDER = [{"instance_type": "ml.p4d.24xlarge"}, {"instance_type": "ml.g5.12xlarge"}]
 
@@ -193,12 +201,18 @@ LADDER = [{"instance_type": "ml.p4d.24xlarge"}, {"instance_type": "ml.g5.12xlarg
         (FAMILIES, {"instance_type": "ml.p4de.24xlarge"}, "aws_default", {}, "p4d"),
         (FAMILIES, {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, POOL),
         (FAMILIES, {"instance_type": "ml.g5.xlarge"}, "aws_a", {}, "team_a"),
-        (FAMILIES, {}, "aws_default", {"instance_type": "ml.p4d.24xlarge"}, "p4d"),
-        (FAMILIES, {}, "aws_default", {}, POOL),
-        (FAMILIES, {}, "{{ params.who }}", {"who": "aws_a"}, "team_a"),
+        (FAMILIES, PLANNED, "aws_default", {"instance_type": "ml.p4d.24xlarge"}, "p4d"),
+        (FAMILIES, PLANNED, "aws_default", {}, POOL),
+        (FAMILIES, PLANNED, "{{ params.who }}", {"who": "aws_a"}, "team_a"),
         (FAMILIES, {"instance_type": "{{ params.kind }}"}, "x", {"kind": "ml.p4d.24xlarge"}, "p4d"),
-        (FAMILIES, {"capacity_ladder": LADDER}, "aws_default", {}, "p4d"),
-        (FAMILIES.partition(",")[2], {"capacity_ladder": LADDER}, "aws_a", {}, "a_p4d"),
+        (FAMILIES, {"capacity_ladder": LADDER, "max_run": 3600}, "aws_default", {}, "p4d"),
+        (
+            FAMILIES.partition(",")[2],
+            {"capacity_ladder": LADDER, "max_run": 3600},
+            "aws_a",
+            {},
+            "a_p4d",
+        ),
         ("p4d=ml.p4d.*", {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, "default_pool"),
         ("=ml.g5.*, all", {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, "all"),
     ],

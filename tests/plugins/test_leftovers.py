@@ -108,7 +108,7 @@ def test_metrics_are_read_without_the_rest_of_a_large_archive():
 
 
 def test_search_is_looked_for_by_the_name_that_its_operator_gives(aws_connection, task):
-    operator = TuneHyperparametersOperator(task_id=TaskId.TUNE, spec={})
+    operator = TuneHyperparametersOperator(task_id=TaskId.TUNE, spec="{{ params.spec }}")
     paths = paths_of(task, bucket=aws_connection.bucket)
 
     name = job_name_of(paths, task_id=TaskId.TUNE, attempt=2)

@@ -205,7 +205,8 @@ def test_a_trials_training_has_its_values_steps_and_entrypoint(run: RoundsRun) -
 
 
 def test_only_what_a_trial_is_to_blame_for_is_a_result(aws_connection, task) -> None:
-    operator = TrialJobOperator(task_id=task.task_id, spec={}, trial={"number": 3})
+    spec = "{{ params.spec }}"
+    operator = TrialJobOperator(task_id=task.task_id, spec=spec, trial={"number": 3})
     error = ScriptError("the loss is not finite", job_name="job-3")
 
     told = operator._failed_trial(task.context, error)

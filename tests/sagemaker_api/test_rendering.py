@@ -10,6 +10,7 @@ from trainyard.errors import SpecError
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.sagemaker_api.request_parts import with_overrides
 from trainyard.sagemaker_api.training_request import forwarding_entrypoint, render_training_job
+from trainyard.specs.account_defaults import AccountDefaults
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.training_job import TrainingJobSpec
 
@@ -164,3 +165,27 @@ def test_overrides_are_checked_like_the_rest() -> None:
 
 def _image(request: dict[str, Any]) -> str:
     return str(request["AlgorithmSpecification"]["TrainingImage"])
+
+
+FILE_SYSTEM = {
+    "train": {
+        "file_system_id": "fs-0123456789abcdef0",
+        "file_system_type": "FSxLustre",
+        "directory_path": "/data",
+    }
+}
+
+
+def test_a_file_system_is_reached_through_the_networks_defaults() -> None:
+    spec = TrainingJobSpec.from_mapping({**TRAINING, "inputs": FILE_SYSTEM})
+    defaults = AccountDefaults(subnets=("subnet-0a",), security_group_ids=("sg-0a",))
+
+    request = render_training_job(defaults.of(spec), name="job-1", region="us-east-1")
+
+    assert request["VpcConfig"] == {"Subnets": ["subnet-0a"], "SecurityGroupIds": ["sg-0a"]}
+
+
+def test_a_file_system_without_any_network_is_refused() -> None:
+    says = "inputs.train: is a file system, which a job can reach only inside a VPC; got no subnets"
+    with pytest.raises(SpecError, match=says):
+        train(inputs=FILE_SYSTEM)

@@ -139,18 +139,6 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             "got only subnets subnet-1; allowed: both or neither; set security_group_ids, or remove",
         ),
         (
-            {
-                "inputs": {
-                    "train": {
-                        "file_system_id": "fs-0123456789",
-                        "file_system_type": "FSxLustre",
-                        "directory_path": "/d",
-                    }
-                }
-            },
-            "inputs.train: is a file system, which a job can reach only inside a VPC",
-        ),
-        (
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["a"]}}},
             "inputs.train.instance_groups: is not an instance group of this job; got a; allowed: none",
         ),

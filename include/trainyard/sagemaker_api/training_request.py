@@ -30,7 +30,7 @@ from trainyard.sagemaker_api.request_parts import (
 from trainyard.specs.built_in_rules import missing_hyperparameters
 from trainyard.specs.channel import Channel, DatasetInput, FileSystemInput, TrainingInput
 from trainyard.specs.strategies.strategy import Launcher, Target
-from trainyard.specs.training_job_rules import ARGUMENTS, CODE_CHANNEL
+from trainyard.specs.training_job_rules import ARGUMENTS, CODE_CHANNEL, unreachable_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -73,9 +73,11 @@ def render_training_job(
 
     Raises:
         SpecError: the code, the image or the account of a bare role name is missing, a built-in algorithm lacks a
-            required hyperparameter, or the request violates botocore's description. The error lists all such faults.
+            required hyperparameter, a channel on a file system has no network, or the request violates botocore's
+            description. The error lists all such faults.
     """
-    if missing := list(missing_hyperparameters(spec, searched=searched)):
+    missing = [*missing_hyperparameters(spec, searched=searched), *unreachable_inputs(spec)]
+    if missing:
         raise SpecError(missing, subject="TrainingJobSpec")
     hyperparameters = script_mode_hyperparameters(
         spec, name=name, region=region, code_s3_uri=code_s3_uri

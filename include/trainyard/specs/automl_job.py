@@ -5,9 +5,10 @@ The limits are those of the API reference, November 2026.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Self
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
@@ -22,6 +23,7 @@ METRICS = {
 }
 """The service's metrics per problem type, its default first."""
 MAX_CANDIDATES = 750
+_ADDRESSES = ("train", "validation", "output_path", "feature_specification")
 _COUNTS = (
     *("max_candidates", "max_runtime_s", "max_runtime_per_candidate_s", "budget_usd"),
     "num_parallel",
@@ -104,9 +106,17 @@ class AutoMLJobSpec:
         Raises:
             SpecError: fields are invalid; the error lists all faults.
         """
-        findings = list(_findings(self))
-        if findings:
+        if findings := list(chain.from_iterable(self.checks())):
             raise SpecError(findings, subject="AutoMLJobSpec")
+
+    def checks(self) -> Iterator[Iterable[Finding]]:
+        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        for name in _ADDRESSES:
+            yield _address(self, name)
+        for name in _COUNTS:
+            yield _above_zero(self, name)
+        for rule in _RULES:
+            yield rule(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
@@ -118,53 +128,19 @@ class AutoMLJobSpec:
         return read_spec(cls, mapping, where=where)
 
 
-def _findings(spec: AutoMLJobSpec) -> Iterator[Finding]:
-    """Yield every fault of the spec."""
-    yield from _addresses(spec)
-    yield from _bounds(spec)
-    yield from _objective(spec)
-    if not spec.target:
-        yield Finding(
-            where="target",
-            what="must name a column",
-            got=repr(spec.target),
-            next_step="set it to the column to predict",
-        )
-    if spec.algorithms and spec.mode == "AUTO":
-        yield Finding(
-            where="algorithms",
-            what="cannot be chosen if the service chooses the mode",
-            got=", ".join(spec.algorithms),
-            next_step="set mode to ENSEMBLING or HYPERPARAMETER_TUNING",
-        )
-    if spec.sample_weight and spec.mode != "ENSEMBLING":
-        yield Finding(
-            where="sample_weight",
-            what="is supported in one mode only",
-            got=f"mode {spec.mode}",
-            allowed="mode ENSEMBLING",
-        )
-    if spec.validation and spec.validation_fraction is not None:
-        yield Finding(
-            where="validation_fraction",
-            what="cannot be combined with a validation channel",
-            got=f"{spec.validation_fraction} with validation {spec.validation}",
-            next_step="remove one of them",
-        )
+def _address(spec: AutoMLJobSpec, name: str) -> Iterator[Finding]:
+    uri = getattr(spec, name)
+    if uri is not None and not uri.startswith("s3://"):
+        yield not_an_s3_uri(name, uri)
 
 
-def _addresses(spec: AutoMLJobSpec) -> Iterator[Finding]:
-    for name in ("train", "validation", "output_path", "feature_specification"):
-        uri = getattr(spec, name)
-        if uri is not None and not uri.startswith("s3://"):
-            yield not_an_s3_uri(name, uri)
+def _above_zero(spec: AutoMLJobSpec, name: str) -> Iterator[Finding]:
+    value = getattr(spec, name)
+    if value is not None and value <= 0:
+        yield Finding(where=name, what="must be above 0", got=str(value))
 
 
-def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
-    for name in _COUNTS:
-        value = getattr(spec, name)
-        if value is not None and value <= 0:
-            yield Finding(where=name, what="must be above 0", got=str(value))
+def _most_candidates(spec: AutoMLJobSpec) -> Iterator[Finding]:
     if spec.max_candidates is not None and spec.max_candidates > MAX_CANDIDATES:
         yield Finding(
             where="max_candidates",
@@ -172,6 +148,9 @@ def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
             got=str(spec.max_candidates),
             allowed=f"at most {MAX_CANDIDATES}",
         )
+
+
+def _fraction(spec: AutoMLJobSpec) -> Iterator[Finding]:
     fraction = spec.validation_fraction
     if fraction is not None and not 0 < fraction < 1:
         yield Finding(
@@ -180,6 +159,9 @@ def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
             got=str(fraction),
             allowed="above 0 and below 1; below 0.5 is recommended",
         )
+
+
+def _runtimes(spec: AutoMLJobSpec) -> Iterator[Finding]:
     one, whole = spec.max_runtime_per_candidate_s, spec.max_runtime_s
     if one is not None and whole is not None and one > whole:
         yield Finding(
@@ -207,3 +189,49 @@ def _objective(spec: AutoMLJobSpec) -> Iterator[Finding]:
             got=str(spec.objective),
             allowed=", ".join(METRICS[spec.problem_type]),
         )
+
+
+def _target(spec: AutoMLJobSpec) -> Iterator[Finding]:
+    if not spec.target:
+        yield Finding(
+            where="target",
+            what="must name a column",
+            got=repr(spec.target),
+            next_step="set it to the column to predict",
+        )
+
+
+def _algorithms(spec: AutoMLJobSpec) -> Iterator[Finding]:
+    if spec.algorithms and spec.mode == "AUTO":
+        yield Finding(
+            where="algorithms",
+            what="cannot be chosen if the service chooses the mode",
+            got=", ".join(spec.algorithms),
+            next_step="set mode to ENSEMBLING or HYPERPARAMETER_TUNING",
+        )
+
+
+def _sample_weight(spec: AutoMLJobSpec) -> Iterator[Finding]:
+    if spec.sample_weight and spec.mode != "ENSEMBLING":
+        yield Finding(
+            where="sample_weight",
+            what="is supported in one mode only",
+            got=f"mode {spec.mode}",
+            allowed="mode ENSEMBLING",
+        )
+
+
+def _validation(spec: AutoMLJobSpec) -> Iterator[Finding]:
+    if spec.validation and spec.validation_fraction is not None:
+        yield Finding(
+            where="validation_fraction",
+            what="cannot be combined with a validation channel",
+            got=f"{spec.validation_fraction} with validation {spec.validation}",
+            next_step="remove one of them",
+        )
+
+
+_RULES = (
+    *(_most_candidates, _fraction, _runtimes, _objective),
+    *(_target, _algorithms, _sample_weight, _validation),
+)

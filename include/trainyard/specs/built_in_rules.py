@@ -19,13 +19,13 @@ IMAGES = "application/x-image"
 GPU_LETTERS = ("p", "g")
 
 
-def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
+def built_in_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
     """Yield the faults of a job with a built-in algorithm and no script."""
     algorithm = _algorithm(spec)
     if algorithm is None:
         return
     yield from _hyperparameters(algorithm, spec.hyperparameters)
-    yield from _channels(algorithm, channels)
+    yield from _channels(algorithm, spec.inputs)
     yield from _instances(algorithm, spec)
     if spec.distribution:
         yield Finding(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
@@ -44,20 +45,28 @@ class TrainingInput:
         Raises:
             SpecError: the address is not an S3 address, or fields contradict each other.
         """
-        findings = []
-        if not self.s3_data.startswith("s3://"):
-            findings.append(not_an_s3_uri("s3_data", self.s3_data))
-        if self.attribute_names and self.s3_data_type != "AugmentedManifestFile":
-            findings.append(
-                Finding(
-                    where="attribute_names",
-                    what="is allowed for s3_data_type AugmentedManifestFile only",
-                    got=self.s3_data_type,
-                    next_step="remove it, or set s3_data_type to AugmentedManifestFile",
-                )
-            )
-        if findings:
+        if findings := list(chain.from_iterable(self.checks())):
             raise SpecError(findings, subject="channel")
+
+    def checks(self) -> Iterator[Iterable[Finding]]:
+        """Yield the findings of each rule; a rule reads the channel only when its findings are read."""
+        yield _address(self)
+        yield _attributes(self)
+
+
+def _address(channel: TrainingInput) -> Iterator[Finding]:
+    if not channel.s3_data.startswith("s3://"):
+        yield not_an_s3_uri("s3_data", channel.s3_data)
+
+
+def _attributes(channel: TrainingInput) -> Iterator[Finding]:
+    if channel.attribute_names and channel.s3_data_type != "AugmentedManifestFile":
+        yield Finding(
+            where="attribute_names",
+            what="is allowed for s3_data_type AugmentedManifestFile only",
+            got=channel.s3_data_type,
+            next_step="remove it, or set s3_data_type to AugmentedManifestFile",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

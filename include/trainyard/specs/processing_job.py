@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 from trainyard.catalog.instances import catalogue, volume_findings
@@ -84,24 +85,16 @@ class ProcessingJobSpec:
             SpecError: a volume key, or a volume larger than the local disks, is set for an instance type with local
                 storage; `code_location` is not an S3 URI; or the cost cap is out of range.
         """
-        if self.code_location is not None and not self.code_location.startswith("s3://"):
-            place = not_an_s3_uri("code_location", self.code_location)
-            raise SpecError([place], subject="processing job")
-        if findings := list(number_findings(self, only=MONEY_FIELDS)):
+        if findings := list(chain.from_iterable(self.checks())):
             raise SpecError(findings, subject="processing job")
-        known = catalogue().types.get(self.instance_type)
-        if self.volume_kms_key and known is not None and known.has_local_storage:
-            wrong = Finding(
-                where="volume_kms_key",
-                what="is not supported by instance types with local storage",
-                got=self.instance_type,
-                next_step="remove volume_kms_key, or choose an instance type with EBS storage",
-            )
-            raise SpecError([wrong], subject="processing job")
-        if findings := list(
-            volume_findings(self.volume_size, self.instance_type, where="volume_size")
-        ):
-            raise SpecError(findings, subject="processing job")
+
+    def checks(self) -> Iterator[Iterable[Finding]]:
+        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        yield _code_location(self)
+        for name in MONEY_FIELDS:
+            yield number_findings(self, only=(name,))
+        yield _volume_key(self)
+        yield _volume(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
@@ -111,3 +104,23 @@ class ProcessingJobSpec:
             SpecError: unknown keys or wrong types; the error lists all of them, and the nearest known keys.
         """
         return read_spec(cls, mapping, where=where)
+
+
+def _code_location(spec: ProcessingJobSpec) -> Iterator[Finding]:
+    if spec.code_location is not None and not spec.code_location.startswith("s3://"):
+        yield not_an_s3_uri("code_location", spec.code_location)
+
+
+def _volume_key(spec: ProcessingJobSpec) -> Iterator[Finding]:
+    known = catalogue().types.get(spec.instance_type)
+    if spec.volume_kms_key and known is not None and known.has_local_storage:
+        yield Finding(
+            where="volume_kms_key",
+            what="is not supported by instance types with local storage",
+            got=spec.instance_type,
+            next_step="remove volume_kms_key, or choose an instance type with EBS storage",
+        )
+
+
+def _volume(spec: ProcessingJobSpec) -> Iterator[Finding]:
+    yield from volume_findings(spec.volume_size, spec.instance_type, where="volume_size")

@@ -3,13 +3,15 @@
 A field's type determines the accepted values: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`, `tuple[X, ...]`,
 `X | None`, or another spec (read from a nested mapping). Text that spells a number or a boolean is converted, because
 templated Airflow fields and form inputs arrive as text. Numbers are never rounded.
+
+`check_spec` reads a mapping in which values are still `UNKNOWN`, such as templates while a DAG file is parsed.
 """
 
 from __future__ import annotations
 
 import re
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -18,6 +20,19 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from trainyard.errors import Finding, SpecError, shortened, unknown_key
 
 Spec = TypeVar("Spec")
+READ_EACH = "read_each"
+"""Key in a field's metadata: the reader of each value of a mapping, called as `reader(value, where=...)`."""
+
+
+class _RunTimeValue:
+    """Type of `UNKNOWN`."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _RunTimeValue()
+"""Stands for a value that is known at run time only."""
 
 
 def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -> Spec:
@@ -34,12 +49,40 @@ def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -
             them.
     """
     try:
-        return _read(cls, mapping, where)
+        spec: Spec = _read(cls, mapping, where)
     except SpecError as error:
         raise SpecError(error.findings, subject=cls.__name__) from None
+    return spec
 
 
-def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
+def check_spec(cls: type[Any], mapping: Mapping[str, Any], *, where: str = "") -> None:
+    """Check everything about a mapping that does not depend on its values that are `UNKNOWN`.
+
+    The spec's `checks` run on an instance without the unknown, mistyped and missing fields. A check ends when it reads
+    such a field.
+
+    Raises:
+        SpecError: as `read_spec`.
+    """
+    read_spec(cls, mapping, where=where)
+
+
+def read_each(
+    reader: Callable[..., Any], mapping: Mapping[str, Any], *, where: str
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the values that the reader could read, and the findings of the others."""
+    read: dict[str, Any] = {}
+    findings: list[Finding] = []
+    for key, each in mapping.items():
+        try:
+            known = each is not UNKNOWN
+            read[str(key)] = reader(each, where=f"{where}.{key}") if known else UNKNOWN
+        except SpecError as error:
+            findings += error.findings
+    return read, findings
+
+
+def _read(cls: type[Spec], mapping: object, where: str) -> Any:
     if not isinstance(mapping, Mapping):
         raise SpecError([_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}")])
     declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
@@ -54,11 +97,18 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
             findings += [Finding(where=path, what="is required")] if _is_required(field) else []
             continue
         try:
-            values[name] = _value(hints[name], mapping[name], path)
+            values[name] = _field_value(field, hints[name], mapping[name], path)
         except SpecError as error:
             findings += error.findings
+    can_build = all(name in values or not _is_required(field) for name, field in declared.items())
+    if not all(map(_is_known, values.values())) or (hasattr(cls, "checks") and not can_build):
+        part = _known_part(cls, values, unset=set(mapping) - set(values))
+        findings += [_moved(each, where) for each in _known_findings(part)]
+        if findings:
+            raise SpecError(findings)
+        return part
     spec = None
-    if all(name in values or not _is_required(field) for name, field in declared.items()):
+    if can_build:
         spec, refused = _built(cls, values, mistyped=(set(mapping) & set(declared)) - set(values))
         findings += [_moved(each, where) for each in refused]
     if findings or spec is None:
@@ -82,16 +132,72 @@ def _built(
         return None, kept
 
 
+def _known_part(cls: type[Any], values: Mapping[str, Any], *, unset: set[str]) -> Any:
+    """Return an instance without the fields that are unknown, unset or required, which raise AttributeError when read.
+
+    A class with a `__post_init__` but no `checks` cannot be checked in part; its instance is `UNKNOWN`.
+    """
+    if not hasattr(cls, "checks") and hasattr(cls, "__post_init__"):
+        return UNKNOWN
+    part = object.__new__(cls)
+    for field in fields(cls):
+        if field.name in values:
+            value = values[field.name]
+        elif field.name in unset or _is_required(field):
+            continue
+        else:
+            value = field.default if field.default_factory is MISSING else field.default_factory()
+        if value is not UNKNOWN:
+            object.__setattr__(part, field.name, value)
+    return part
+
+
+def _known_findings(part: Any) -> Iterator[Finding]:
+    """Yield the findings of each check of a partial instance, up to the first read of an unset field.
+
+    Raises:
+        AttributeError: a check reads an attribute that does not exist.
+    """
+    for check in part.checks() if hasattr(part, "checks") else ():
+        try:
+            yield from check
+        except AttributeError as error:
+            if not is_dataclass(error.obj) or error.name not in {f.name for f in fields(error.obj)}:
+                raise
+
+
+def _is_known(value: object) -> bool:
+    """Return whether a value has no `UNKNOWN` and no partial instance in it."""
+    if isinstance(value, Mapping):
+        return all(map(_is_known, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_known, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return all(
+            hasattr(value, f.name) and _is_known(getattr(value, f.name)) for f in fields(value)
+        )
+    return value is not UNKNOWN
+
+
+def _field_value(field: Field[Any], hint: Any, value: object, path: str) -> Any:
+    reader = field.metadata.get(READ_EACH)
+    if reader is None or value is UNKNOWN:
+        return _value(hint, value, path)
+    return _mapping(reader, value, path)
+
+
 def _value(hint: Any, value: object, path: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
+    if value is UNKNOWN:
         return value
+    if hint is Any:
+        return value if _is_known(value) else UNKNOWN
     if origin in (Union, types.UnionType):
         return _one_of(arguments, value, path)
     if origin is tuple:
         return _sequence(arguments[0], value, path)
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(arguments[1], value, path)
+        return _mapping(lambda each, where: _value(arguments[1], each, where), value, path)
     if is_dataclass(hint) and isinstance(hint, type):
         reader = getattr(hint, "from_value", None)
         if isinstance(value, hint):
@@ -114,7 +220,7 @@ def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
     return _value(others[-1], value, path)
 
 
-def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
+def _sequence(hint: Any, value: object, path: str) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise SpecError([_mistyped(path, value, "a list")])
     read: list[Any] = []
@@ -126,22 +232,16 @@ def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
             findings += error.findings
     if findings:
         raise SpecError(findings)
-    return tuple(read)
+    return UNKNOWN if any(each is UNKNOWN for each in read) else tuple(read)
 
 
-def _mapping(hint: Any, value: object, path: str) -> dict[str, Any]:
+def _mapping(reader: Callable[..., Any], value: object, path: str) -> Any:
     if not isinstance(value, Mapping):
         raise SpecError([_mistyped(path, value, "a mapping")])
-    read: dict[str, Any] = {}
-    findings: list[Finding] = []
-    for key, each in value.items():
-        try:
-            read[str(key)] = _value(hint, each, f"{path}.{key}")
-        except SpecError as error:
-            findings += error.findings
+    read, findings = read_each(reader, value, where=path)
     if findings:
         raise SpecError(findings)
-    return read
+    return UNKNOWN if any(each is UNKNOWN for each in read.values()) else read
 
 
 def _member(hint: type[StrEnum], value: object, path: str) -> StrEnum:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
-from trainyard.specs.channel import Channel, read_channel
+from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import Distribution, read_distribution
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # see above
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import READ_EACH, read_each, read_spec
 from trainyard.specs.service_debugger import Debugger
-from trainyard.specs.training_job_rules import ARGUMENTS_PROGRAM, spec_findings
+from trainyard.specs.training_job_rules import ARGUMENTS_PROGRAM, spec_checks
 
 DEFAULT_QUOTA_WAIT_S = 24 * 3600
 """Default of the longest time that a job waits for the account's quota: one day."""
@@ -136,7 +137,7 @@ class TrainingJobSpec:
     max_cost_usd: float | None = None
     stop_reserve_s: int = STOP_RESERVE_S
     # data in and out
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict, metadata={READ_EACH: read_channel})
     input_mode: str = "File"
     output_kms_key: str | None = None
     disable_output_compression: bool = False
@@ -173,17 +174,15 @@ class TrainingJobSpec:
         Raises:
             SpecError: fields are invalid; the error lists all faults.
         """
-        findings: list[Finding] = []
-        channels: dict[str, Channel] = {}
-        for name, value in self.inputs.items():
-            try:
-                channels[name] = read_channel(value, where=f"inputs.{name}")
-            except SpecError as error:
-                findings += error.findings
-        findings += spec_findings(self, channels)
+        channels, findings = read_each(read_channel, self.inputs, where="inputs")
+        object.__setattr__(self, "inputs", channels)
+        findings += chain.from_iterable(self.checks())
         if findings:
             raise SpecError(findings, subject="TrainingJobSpec")
-        object.__setattr__(self, "inputs", channels)
+
+    def checks(self) -> Iterator[Iterable[Finding]]:
+        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        return spec_checks(self)
 
     @property
     def program(self) -> str | None:

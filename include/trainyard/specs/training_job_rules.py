@@ -13,7 +13,7 @@ from trainyard.catalog.instances import volume_findings
 from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.capacity_rung import TRAINING_PLAN, malformed_plan
-from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
+from trainyard.specs.channel import FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from trainyard.specs.limits import MAX_WARM_POOL_S, MONEY_FIELDS, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
@@ -23,7 +23,7 @@ from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, de
 from trainyard.specs.strategies.parameters import MAX_CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from trainyard.specs.training_job import TrainingJobSpec
 
@@ -34,6 +34,10 @@ MAX_KEY_CHARACTERS = 256
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
+ADDRESSES = ("output_path", "checkpoint_s3_uri", "code_location")
+"""Fields with an S3 prefix."""
+LEAST = {"volume_size": 1, "max_run": 1, "heartbeat_timeout_s": 0, "max_quota_wait_s": 0}
+"""Smallest value by field."""
 CODE_CHANNEL = "code"
 """Channel with the code, for a container in network isolation, which cannot download it."""
 RESERVED_HYPERPARAMETERS = "sagemaker_"
@@ -47,25 +51,41 @@ TRAINING_COMPILER = "sagemaker_training_compiler_"
 NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
 
-def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
-    """Yield every fault of the spec: code, cluster, limits, network, channels, values, a built-in algorithm's needs."""
-    yield from _code(spec)
-    yield from _requirements(spec)
-    yield from _arguments(spec)
-    yield from distribution_findings(spec)
-    yield from _cluster(spec)
-    yield from _time(spec)
-    yield from _spot(spec)
-    yield from _ladder(spec)
-    yield from _training_plan(spec)
-    yield from _warm_pool(spec)
-    yield from _network(spec, channels)
-    yield from _groups_of_channels(spec, channels)
-    yield from _hyperparameters(spec)
-    yield from _places(spec)
-    yield from debugger_findings(spec)
-    yield from built_in_findings(spec, channels)
-    yield from serverless_findings(spec)
+def spec_checks(spec: TrainingJobSpec) -> Iterator[Iterator[Finding]]:
+    """Yield the findings of each rule: code, cluster, limits, network, channels, values, a built-in algorithm's needs.
+
+    A rule reads the spec only when its findings are read. A partial spec (`reading.check_spec`) ends a rule at the
+    first field that it lacks, so each rule reads few fields.
+    """
+    yield _code(spec)
+    yield _forwarded(spec)
+    yield _bare_source(spec)
+    yield _requirements(spec)
+    yield _arguments(spec)
+    yield distribution_findings(spec)
+    yield _cluster(spec)
+    yield _count(spec)
+    yield _groups(spec)
+    yield _volume(spec)
+    for name, least in LEAST.items():
+        yield _at_least(spec, name, least)
+    for name in MONEY_FIELDS:
+        yield number_findings(spec, only=(name,))
+    yield _uncapped(spec)
+    yield _spot(spec)
+    yield _unsaved_spot(spec)
+    yield _ladder(spec)
+    yield _training_plan(spec)
+    yield _warm_pool(spec)
+    yield _network(spec)
+    yield _groups_of_channels(spec)
+    yield _hyperparameters(spec)
+    for name in ADDRESSES:
+        yield _address(spec, name)
+    yield _local_checkpoints(spec)
+    yield debugger_findings(spec)
+    yield built_in_findings(spec)
+    yield serverless_findings(spec)
 
 
 def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
@@ -81,12 +101,18 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="needs the framework toolkit, but container_entry_point replaces the toolkit",
             next_step="remove one of the two; container_arguments can name the script",
         )
+
+
+def _forwarded(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.forward_sigterm and (not spec.entry_point or spec.container_arguments):
         yield Finding(
             where="forward_sigterm",
             what="needs an entry_point that the toolkit starts, and cannot be combined with container_arguments",
             next_step="set entry_point and remove container_arguments, or forward SIGTERM in your own entry point",
         )
+
+
+def _bare_source(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.source_dir and not spec.entry_point:
         yield Finding(
             where="source_dir", what="is set, but entry_point is not", next_step="set entry_point"
@@ -165,29 +191,32 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="is required (or instance_groups, instance_preferences or capacity_ladder)",
             next_step="set one of these fields",
         )
-    if spec.instance_groups and spec.instance_count is not None:
-        yield Finding(
-            where="instance_count",
-            what="cannot be combined with instance_groups",
-            next_step="set the instance_count of each group instead",
-        )
-    if spec.instance_count is not None and spec.instance_count < 1:
-        yield _below("instance_count", spec.instance_count, 1)
-    yield from _groups(spec)
-    if spec.volume_size < 1:
-        yield _below("volume_size", spec.volume_size, 1)
-    types = [spec.instance_type] if spec.instance_type else []
-    types += [each.instance_type for each in spec.instance_groups]
-    types += [each.instance_type for each in spec.instance_preferences]
-    types += [each.instance_type for each in spec.capacity_ladder]
-    for name in dict.fromkeys(types):
-        yield from volume_findings(spec.volume_size, name, where="volume_size")
     if spec.use_spot_instances and spec.instance_preferences:
         yield Finding(
             where="use_spot_instances",
             what="cannot be combined with instance_preferences",
             next_step="remove one of them: SageMaker supports lists of instance types for on-demand jobs only",
         )
+
+
+def _count(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if spec.instance_count is not None and spec.instance_count < 1:
+        yield _below("instance_count", spec.instance_count, 1)
+    if spec.instance_groups and spec.instance_count is not None:
+        yield Finding(
+            where="instance_count",
+            what="cannot be combined with instance_groups",
+            next_step="set the instance_count of each group instead",
+        )
+
+
+def _volume(spec: TrainingJobSpec) -> Iterator[Finding]:
+    types = [spec.instance_type] if spec.instance_type else []
+    types += [each.instance_type for each in spec.instance_groups]
+    types += [each.instance_type for each in spec.instance_preferences]
+    types += [each.instance_type for each in spec.capacity_ladder]
+    for name in dict.fromkeys(types):
+        yield from volume_findings(spec.volume_size, name, where="volume_size")
 
 
 def _groups(spec: TrainingJobSpec) -> Iterator[Finding]:
@@ -211,20 +240,15 @@ def _groups(spec: TrainingJobSpec) -> Iterator[Finding]:
             yield _below(f"instance_groups[{index}].instance_count", group.instance_count, 1)
 
 
-def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
-    if spec.max_run < 1:
-        yield _below("max_run", spec.max_run, 1)
-    if spec.heartbeat_timeout_s < 0:
-        yield _below("heartbeat_timeout_s", spec.heartbeat_timeout_s, 0)
-    if spec.max_quota_wait_s < 0:
-        yield _below("max_quota_wait_s", spec.max_quota_wait_s, 0)
-    yield from number_findings(spec, only=MONEY_FIELDS)
-    if spec.max_cost_usd is not None:
-        yield from _uncapped(spec)
+def _at_least(spec: TrainingJobSpec, name: str, least: int) -> Iterator[Finding]:
+    if (value := getattr(spec, name)) < least:
+        yield _below(name, value, least)
 
 
 def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     """Yield an error for each setting with a cost that `max_cost_usd` cannot limit."""
+    if spec.max_cost_usd is None:
+        return
     if spec.instance_preferences:
         yield Finding(
             where="max_cost_usd",
@@ -263,6 +287,10 @@ def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
             got=str(spec.max_wait),
             allowed=f"at least {spec.max_run}",
         )
+
+
+def _unsaved_spot(spec: TrainingJobSpec) -> Iterator[Finding]:
+    is_spot = spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder)
     if is_spot and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_s3_uri",
@@ -340,16 +368,25 @@ def _warm_pool(spec: TrainingJobSpec) -> Iterator[Finding]:
         )
 
 
-def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
+def _network(spec: TrainingJobSpec) -> Iterator[Finding]:
     if bool(spec.subnets) != bool(spec.security_group_ids):
         yield missing_network(spec.subnets, spec.security_group_ids)
-    mounted = [name for name, c in channels.items() if isinstance(c, FileSystemInput)]
-    if mounted and not spec.subnets:
-        yield Finding(
-            where=f"inputs.{mounted[0]}",
-            what="is a file system, which a job can reach only inside a VPC",
-            next_step="set subnets and security_group_ids",
-        )
+
+
+def unreachable_inputs(spec: TrainingJobSpec) -> Iterator[Finding]:
+    """Yield an error for each channel on a file system, if the job has no network.
+
+    Args:
+        spec: the job, with the connection's defaults.
+    """
+    for name, channel in spec.inputs.items():
+        if isinstance(channel, FileSystemInput) and not spec.subnets:
+            yield Finding(
+                where=f"inputs.{name}",
+                what="is a file system, which a job can reach only inside a VPC",
+                got="no subnets, neither in the job's settings nor in the connection's job_defaults",
+                next_step="set subnets and security_group_ids",
+            )
 
 
 def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -> Finding:
@@ -366,9 +403,8 @@ def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -
     )
 
 
-def _groups_of_channels(
-    spec: TrainingJobSpec, channels: Mapping[str, Channel]
-) -> Iterator[Finding]:
+def _groups_of_channels(spec: TrainingJobSpec) -> Iterator[Finding]:
+    channels = spec.inputs
     known = {group.instance_group_name for group in spec.instance_groups}
     named = {n: c.instance_groups for n, c in channels.items() if isinstance(c, TrainingInput)}
     for name, groups in named.items():
@@ -444,15 +480,13 @@ def _hyperparameter_value(where: str, value: object) -> Iterator[Finding]:
         )
 
 
-def _places(spec: TrainingJobSpec) -> Iterator[Finding]:
-    uris = {
-        "output_path": spec.output_path,
-        "checkpoint_s3_uri": spec.checkpoint_s3_uri,
-        "code_location": spec.code_location,
-    }
-    for where, uri in uris.items():
-        if uri is not None and not uri.startswith("s3://"):
-            yield not_an_s3_uri(where, uri)
+def _address(spec: TrainingJobSpec, name: str) -> Iterator[Finding]:
+    uri = getattr(spec, name)
+    if uri is not None and not uri.startswith("s3://"):
+        yield not_an_s3_uri(name, uri)
+
+
+def _local_checkpoints(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.checkpoint_local_path and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_local_path",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Self
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.limits import STOP_RESERVE_S
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import READ_EACH, read_each, read_spec
 from trainyard.specs.training_job import TrainingJobSpec  # noqa: TC001  # see above
 from trainyard.specs.tuning_job_ranges import CategoricalRange, ParameterRange, read_range
-from trainyard.specs.tuning_job_rules import tuning_findings
+from trainyard.specs.tuning_job_rules import tuning_checks
 
 
 class SearchStrategy(StrEnum):
@@ -104,7 +105,7 @@ class TuningJobSpec:
     """
 
     training: TrainingJobSpec
-    hyperparameter_ranges: Mapping[str, Any]
+    hyperparameter_ranges: Mapping[str, Any] = field(metadata={READ_EACH: read_range})
     objective_metric_name: str
     objective_type: ObjectiveType
     strategy: SearchStrategy = SearchStrategy.BAYESIAN
@@ -127,17 +128,22 @@ class TuningJobSpec:
         Raises:
             SpecError: fields are invalid; the error lists all faults.
         """
-        findings: list[Finding] = []
-        ranges: dict[str, ParameterRange] = {}
-        for name, value in self.hyperparameter_ranges.items():
-            try:
-                ranges[name] = read_range(value, where=f"hyperparameter_ranges.{name}")
-            except SpecError as error:
-                findings += error.findings
-        findings += tuning_findings(self, ranges)
+        where = "hyperparameter_ranges"
+        ranges, findings = read_each(read_range, self.hyperparameter_ranges, where=where)
+        findings += chain.from_iterable(self.checks(ranges))
         if findings:
             raise SpecError(findings, subject="TuningJobSpec")
         object.__setattr__(self, "hyperparameter_ranges", ranges)
+
+    def checks(
+        self, ranges: Mapping[str, ParameterRange] | None = None
+    ) -> Iterator[Iterable[Finding]]:
+        """Yield the findings of each rule; a rule reads the spec only when its findings are read.
+
+        Args:
+            ranges: the ranges that could be read; None = all.
+        """
+        return tuning_checks(self, ranges)
 
     @property
     def ranges(self) -> Mapping[str, ParameterRange]:

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import UNKNOWN, read_spec
 
 MOST_CATEGORIES = 30
 LONGEST_TEXT = 256
@@ -122,6 +122,8 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
     if isinstance(value, (list, tuple)):
         return read_spec(CategoricalRange, {"values": value}, where=where)
     given = value if isinstance(value, Mapping) else {}
+    if given.get("type") is UNKNOWN:
+        return cast("ParameterRange", UNKNOWN)
     kind = _KINDS.get(str(given.get("type")))
     if kind is None:
         near = near_matches(str(given.get("type")), _KINDS)

@@ -22,7 +22,6 @@ from trainyard.specs.tuning_job_ranges import LONGEST_TEXT, CategoricalRange, Pa
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard.specs.tuning_job import TuningJobSpec
 
 MAX_NAME_CHARACTERS = 32
@@ -36,6 +35,14 @@ MIN_NOT_IMPROVING = 3
 OBJECTIVE_KEY = "_tuning_objective_metric"
 EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 """Static hyperparameters from which the service infers Hyperband's max_resource, in its documentation's order."""
+
+_BOUNDS = {
+    "max_jobs": (1, MAX_JOBS),
+    "max_parallel_jobs": (1, MAX_PARALLEL_JOBS),
+    "max_runtime_s": (MIN_RUNTIME_S, MAX_RUNTIME_S),
+    "random_seed": (0, 2**31 - 1),
+}
+"""Smallest and largest value by field."""
 
 # Members of CreateTrainingJob that HyperParameterTrainingJobDefinition lacks (botocore 1.44).
 _NOT_IN_A_TRIAL: Mapping[str, str] = {
@@ -63,42 +70,56 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
 }
 
 
-def tuning_findings(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
-    """Yield every fault of the spec: trial, objective, ranges, strategy, limits, criteria, parents.
+def tuning_checks(
+    spec: TuningJobSpec, ranges: Mapping[str, ParameterRange] | None = None
+) -> Iterator[Iterator[Finding]]:
+    """Yield the findings of each rule: trial, objective, ranges, strategy, limits, criteria, parents.
 
     Args:
-        spec: the spec. Its training job has already been checked.
-        ranges: the spec's ranges that could be read.
+        spec: the spec. Its training job has already been checked. A partial spec ends a rule at the first field that it
+            lacks.
+        ranges: the spec's ranges that could be read; None = all.
     """
-    yield from _trial(spec.training)
-    yield from _objective(spec)
-    yield from _names(spec)
-    yield from _limits(spec, ranges)
-    yield from _time_and_money(spec)
-    yield from _grid(spec, ranges)
-    yield from _hyperband(spec)
-    yield from _criteria(spec)
-    yield from _parents(spec)
+    for name in _NOT_IN_A_TRIAL:
+        yield _unsupported(spec, name)
+    yield _environment(spec)
+    yield _preferred(spec)
+    yield _objective(spec)
+    yield _names(spec)
+    yield _counts(spec)
+    yield _combinations(spec, ranges)
+    for name, (least, most) in _BOUNDS.items():
+        yield _bound(spec, name, least, most)
+    for name in MONEY_FIELDS:
+        yield number_findings(spec, only=(name,))
+    yield _grid(spec, ranges)
+    yield _hyperband(spec)
+    yield _criteria(spec)
+    yield _parents(spec)
 
 
-def _trial(training: TrainingJobSpec) -> Iterator[Finding]:
-    for name, why in _NOT_IN_A_TRIAL.items():
-        if getattr(training, name) not in (None, False, (), {}):
-            yield Finding(
-                where=f"training.{name}",
-                what="is not supported in a tuning job" + (f": {why}" if why else ""),
-                next_step="remove it",
-            )
-    if len(training.environment) > MAX_ENVIRONMENT:
+def _unsupported(spec: TuningJobSpec, name: str) -> Iterator[Finding]:
+    if getattr(spec.training, name) not in (None, False, (), {}):
+        why = _NOT_IN_A_TRIAL[name]
+        yield Finding(
+            where=f"training.{name}",
+            what="is not supported in a tuning job" + (f": {why}" if why else ""),
+            next_step="remove it",
+        )
+
+
+def _environment(spec: TuningJobSpec) -> Iterator[Finding]:
+    if len(spec.training.environment) > MAX_ENVIRONMENT:
         yield Finding(
             where="training.environment",
             what="has too many variables for a tuning job",
-            got=str(len(training.environment)),
+            got=str(len(spec.training.environment)),
             allowed=f"at most {MAX_ENVIRONMENT}",
         )
-    if training.instance_preferences and any(
-        each.training_plan_arns for each in training.instance_preferences
-    ):
+
+
+def _preferred(spec: TuningJobSpec) -> Iterator[Finding]:
+    if any(each.training_plan_arns for each in spec.training.instance_preferences):
         yield Finding(
             where="training.instance_preferences",
             what="cannot name training plans in a tuning job",
@@ -159,13 +180,13 @@ def _names(spec: TuningJobSpec) -> Iterator[Finding]:
             )
 
 
-def _limits(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
-    for name, value, most in (
-        ("max_jobs", spec.max_jobs, MAX_JOBS),
-        ("max_parallel_jobs", spec.max_parallel_jobs, MAX_PARALLEL_JOBS),
-    ):
-        if value is not None and not 1 <= value <= most:
-            yield _out_of(name, value, 1, most)
+def _bound(spec: TuningJobSpec, name: str, least: int, most: int) -> Iterator[Finding]:
+    value = getattr(spec, name)
+    if value is not None and not least <= value <= most:
+        yield _out_of(name, value, least, most)
+
+
+def _counts(spec: TuningJobSpec) -> Iterator[Finding]:
     if spec.max_jobs is None:
         ends = spec.max_runtime_s or spec.completion_criteria
         if not ends and spec.strategy != "Grid":
@@ -174,16 +195,22 @@ def _limits(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterat
                 what="is required unless max_runtime_s or completion_criteria end the search",
                 allowed=f"1 to {MAX_JOBS}",
             )
-        return
-    if 1 <= spec.max_jobs < spec.max_parallel_jobs:
+    elif 1 <= spec.max_jobs < spec.max_parallel_jobs:
         yield Finding(
             where="max_parallel_jobs",
             what="is more than max_jobs",
             got=str(spec.max_parallel_jobs),
             allowed=f"1 to {spec.max_jobs}",
         )
-    if len(ranges) == len(spec.hyperparameter_ranges) and spec.strategy != "Grid":
-        yield from _enough(spec.max_jobs, ranges)
+
+
+def _combinations(
+    spec: TuningJobSpec, ranges: Mapping[str, ParameterRange] | None
+) -> Iterator[Finding]:
+    read = spec.ranges if ranges is None else ranges
+    is_whole = len(read) == len(spec.hyperparameter_ranges)
+    if spec.max_jobs is not None and is_whole and spec.strategy != "Grid":
+        yield from _enough(spec.max_jobs, read)
 
 
 def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
@@ -199,18 +226,10 @@ def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Fin
         )
 
 
-def _time_and_money(spec: TuningJobSpec) -> Iterator[Finding]:
-    limit = spec.max_runtime_s
-    if limit is not None and not MIN_RUNTIME_S <= limit <= MAX_RUNTIME_S:
-        yield _out_of("max_runtime_s", limit, MIN_RUNTIME_S, MAX_RUNTIME_S)
-    yield from number_findings(spec, only=MONEY_FIELDS)
-    if spec.random_seed is not None and not 0 <= spec.random_seed < 2**31:
-        yield _out_of("random_seed", spec.random_seed, 0, 2**31 - 1)
-
-
-def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange] | None) -> Iterator[Finding]:
     if spec.strategy != "Grid":
         return
+    ranges = spec.ranges if ranges is None else ranges
     other = [name for name, each in ranges.items() if not isinstance(each, CategoricalRange)]
     if other:
         yield Finding(

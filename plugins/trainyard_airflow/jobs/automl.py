@@ -13,9 +13,11 @@ from trainyard.errors import ContractError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.automl_request import render_automl_job
 from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.units import format_duration, format_usd
 from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
+from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -49,9 +51,7 @@ class AutoMLJobType(JobType):
         given = self.given
         if isinstance(given, AutoMLJobSpec):
             return given
-        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
-        if not mapping.get("output_path"):
-            mapping["output_path"] = f"{self.jobs.run_uri}/automl"
+        mapping = completed(JobKind.AUTOML, given, self.jobs.omitted_fields)
         return AutoMLJobSpec.from_mapping(mapping, where="spec")
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard_airflow.jobs.cost_cap import cap_of, capped_place
+from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -33,7 +35,7 @@ class ProcessingJobType(JobType):
         given = self.given
         if isinstance(given, ProcessingJobSpec):
             return given
-        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
+        mapping = completed(JobKind.PROCESSING, given, self.jobs.omitted_fields)
         return ProcessingJobSpec.from_mapping(mapping, where="spec")
 
     def sources(self) -> Sequence[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainyard.runs.run_tags import Owner
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobApi, JobKind
 from trainyard.sagemaker_api.names import job_name, run_uri
+from trainyard_airflow.jobs.given_spec import OmittedFields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +71,15 @@ class TaskJobs:
     def run_uri(self) -> str:
         """The S3 prefix of the task's run."""
         return run_uri(self.clients.root, dag_id=self.task.dag_id, run_id=self.task.run_id)
+
+    @property
+    def omitted_fields(self) -> OmittedFields:
+        """The values of the fields that a spec given as a mapping may omit."""
+        return OmittedFields(
+            role=self.clients.execution_role,
+            folder=lambda name: f"{self.run_uri}/{name}",
+            checkpoints=lambda: self.checkpoints_uri,
+        )
 
     @property
     def checkpoints_uri(self) -> str:

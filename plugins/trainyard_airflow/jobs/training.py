@@ -14,6 +14,7 @@ from trainyard.cost.job_cost import mean_price
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
@@ -28,6 +29,7 @@ from trainyard_airflow.jobs.cost_cap import (
     in_words,
 )
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
+from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -94,12 +96,7 @@ class TrainingJobType(JobType):
             return self._trainer_spec(given)
         if isinstance(given, TrainingJobSpec):
             return given
-        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
-        if not mapping.get("output_path"):
-            mapping["output_path"] = f"{self.jobs.run_uri}/output"
-        needs_checkpoints = mapping.get("use_spot_instances") or mapping.get("training_plan")
-        if needs_checkpoints and "checkpoint_s3_uri" not in mapping:
-            mapping["checkpoint_s3_uri"] = self.jobs.checkpoints_uri
+        mapping = completed(JobKind.TRAINING, given, self.jobs.omitted_fields)
         return TrainingJobSpec.from_mapping(mapping, where="spec")
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.job_status import JobStatus
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
 from trainyard.specs.tuning_job import TuningJobSpec
@@ -28,6 +28,7 @@ from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import PARQUET, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
+from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -36,7 +37,7 @@ from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable
 from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.tuning.trials import Trial
@@ -66,14 +67,8 @@ class TuningJobType(JobType):
         given = self.given
         if isinstance(given, TuningJobSpec):
             return given
-        training = given.get("training")
-        if isinstance(training, Mapping):
-            role = self.jobs.clients.execution_role(training.get("role"))
-            training = {**training, "role": role}
-            if not training.get("output_path"):
-                training["output_path"] = f"{self.jobs.run_uri}/tuning/output"
-            given = {**given, "training": training}
-        return TuningJobSpec.from_mapping(given, where="spec")
+        mapping = completed(JobKind.TUNING, given, self.jobs.omitted_fields)
+        return TuningJobSpec.from_mapping(mapping, where="spec")
 
     def sources(self) -> Sequence[str]:
         """Return the addresses of the trials' channels in S3."""

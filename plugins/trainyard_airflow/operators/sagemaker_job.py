@@ -20,6 +20,7 @@ from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.given_spec import check_given
 from trainyard_airflow.jobs.model_trainer import checked_spec
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow
@@ -27,6 +28,7 @@ from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
 from trainyard_airflow.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
 from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.operators.task_state import task_memory
+from trainyard_airflow.operators.templates import without_templates
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.triggers.pace import trigger_pause_s
 from trainyard_airflow.triggers.stop_criteria import Patience
@@ -111,6 +113,9 @@ class SageMakerJobOperator(BaseOperator):
     ) -> None:
         super().__init__(**{**RETRIES, **kwargs})
         self.spec = checked_spec(spec)
+        if not getattr(self, "_BaseOperator__from_mapped", False):  # created at run time otherwise
+            known = without_templates(self.spec, self)
+            check_given(self.job_kind, known, subject=f"{self.task_type} {self.task_id}")
         self.deferrable = deferrable
         self.poll_interval_s = poll_interval_s
         self.stream_logs = stream_logs

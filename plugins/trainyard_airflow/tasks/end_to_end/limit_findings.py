@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding
 from trainyard.specs.account_limits import Required
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.training_job_rules import unreachable_inputs
 from trainyard_airflow.tasks.end_to_end.jobs import (
     LastStepEvaluation,
     evaluation_spec,
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.run_conf import RunConf
-    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 
@@ -46,18 +47,22 @@ def limit_findings(
 def job_limit_findings(
     clients: AwsClients, jobs: Iterable[TrainingJobSpec | ProcessingJobSpec]
 ) -> Iterator[Finding]:
-    """Yield the violations of the connection's limits by these jobs, and their images that do not exist, each once."""
+    """Yield the violations of the connection's limits by these jobs, and what they lack, each once.
+
+    A job lacks an image that does not exist, or a network that its channels need and the connection does not provide.
+    """
     from trainyard_airflow.hooks.image_digests import image_findings  # a DAG file imports this
     from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
 
     limits = clients.job_limits
     images = [(job, job_image(job, region=clients.region)) for job in jobs]
-    findings = (
-        finding
-        for job, image in images
-        for finding in limits.findings(clients.job_defaults.of(job), image_uri=image)
-    )
-    yield from dict.fromkeys(findings)
+    found: dict[Finding, None] = {}
+    for job, image in images:
+        whole = clients.job_defaults.of(job)
+        found |= dict.fromkeys(limits.findings(whole, image_uri=image))
+        if isinstance(whole, TrainingJobSpec):
+            found |= dict.fromkeys(unreachable_inputs(whole))
+    yield from found
     yield from image_findings(clients, [image for _, image in images if image])
 
 
