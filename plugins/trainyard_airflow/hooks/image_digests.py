@@ -72,7 +72,7 @@ def image_findings(
 ) -> Iterator[Finding]:
     """Yield an error for each image that its registry does not have; a warning for each that cannot be checked.
 
-    Images outside of Elastic Container Registry are not checked. `where` is the param of the images.
+    Images outside of Elastic Container Registry are not checked.
     """
     for uri in dict.fromkeys(uris):
         image = _IMAGE.fullmatch(uri.partition("@")[0])

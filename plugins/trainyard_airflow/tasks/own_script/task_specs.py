@@ -87,7 +87,11 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage."""
     state, training = RunState.of_script(context), result_of(context, TaskId.TRAIN)
     is_measured = state.conf.evaluation_entry_point is not None
-    serving = run_serving(state.conf, region=state.region, trained_on=training["instance_type"])
+    serving = run_serving(
+        state.conf,
+        region=state.region,
+        trained_on=training.get("instance_type") or state.conf.instance_type,  # groups have several
+    )
     return ModelVersion(
         **(asdict(serving) if serving else {}),
         group=state.conf.model_package_group,
