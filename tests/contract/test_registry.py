@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -202,3 +203,51 @@ def test_package_of_an_image_that_only_aws_runs_is_registered(
         ModelPackageGroupName=group, InferenceSpecification=given
     )["ModelPackageArn"]
     assert describe(endpoint, arn)["InferenceSpecification"] == given
+
+
+def card(content: Any, status: str = "Draft") -> dict[str, str]:
+    text = content if isinstance(content, str) else json.dumps(content)
+    return {"ModelCardContent": text, "ModelCardStatus": status}
+
+
+def test_model_card_is_kept_and_replaced(endpoint: Endpoint, group: str) -> None:
+    first = card({"intended_uses": {"purpose_of_model": "tests", "risk_rating": "Low"}})
+    arn = register(endpoint, group, ModelCard=first)
+    assert describe(endpoint, arn)["ModelCard"] == first
+
+    other = card({"model_overview": {"model_creator": "team"}}, "PendingReview")
+    endpoint.sagemaker.update_model_package(ModelPackageArn=arn, ModelCard=other)
+    assert describe(endpoint, arn)["ModelCard"] == other
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "no json",
+        '{"training_details": {"training_job_details": {"training_metrics": [NaN]}}}',
+        {"model_overview": {"model_name": "a card of CreateModelCard has a name"}},
+        {"intended_uses": {"risk_rating": "Extreme"}},
+        {"intended_uses": {"purpose_of_model": "x" * 2049}},
+        {"training_details": {"training_job_details": {"hyper_parameters": [{"name": "a"}]}}},
+        {
+            "training_details": {
+                "training_job_details": {"training_metrics": [{"name": "a", "value": "1"}]}
+            }
+        },
+        {"evaluation_details": [{"datasets": []}]},
+        {"evaluation_details": [{"name": "a", "metadata": {"rows": 3}}]},
+    ],
+    ids=["text", "nan", "member", "choice", "long", "missing", "type", "name", "metadata"],
+)
+def test_model_card_outside_of_the_schema_is_refused(
+    endpoint: Endpoint, group: str, content: Any
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        register(endpoint, group, ModelCard=card(content))
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+
+
+def test_archived_model_card_is_not_changed(endpoint: Endpoint, group: str) -> None:
+    arn = register(endpoint, group, ModelCard=card({}, "Archived"))
+    with pytest.raises(ClientError, match="Model Card is in Archived state"):
+        endpoint.sagemaker.update_model_package(ModelPackageArn=arn, ModelCard=card({}))

@@ -141,6 +141,13 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     (container,) = package["InferenceSpecification"]["Containers"]
     assert container["Image"].endswith("/pytorch-inference:2.6.0-cpu-py312")
     assert container["ModelDataUrl"] == training["artifact_uri"]
+    card = json.loads(package["ModelCard"]["ModelCardContent"])
+    job = card["training_details"]["training_job_details"]
+    assert job["training_arn"] == training["arn"]
+    assert record["dataset"]["fingerprint"] in card["training_details"]["training_observations"]
+    (measured,) = card["evaluation_details"][0]["metric_groups"]
+    values = {each["name"]: each["value"] for each in measured["metric_data"]}
+    assert values["test_loss"] == record["evaluation"]["metrics"]["test_loss"]
     with tarfile.open(fileobj=io.BytesIO(stored(s3, training["artifact_uri"]))) as archive:
         assert {"code/inference.py", "code/trainer/serving.py"} <= set(archive.getnames())
 

@@ -398,6 +398,14 @@ def test_an_image_that_is_not_there_is_refused(aws_connection, task, name):
     assert f"image_uri: does not exist in its registry; got {image}" in message
 
 
+def test_a_serving_image_that_is_not_there_is_refused(aws_connection, task):
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:9.9.9-cpu-py312"
+
+    message = refusal(task, inference_image_uri=image)
+
+    assert f"inference_image_uri: does not exist in its registry; got {image}" in message
+
+
 def test_an_image_that_may_not_be_asked_for_is_a_warning(aws_connection, task):
     access = EngineAccess(aws_connection)
     account = Account(

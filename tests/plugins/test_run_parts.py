@@ -15,6 +15,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.conftest import connection_json
 from trainyard.errors import DataError, RejectedRequestError, Severity, SpecError
+from trainyard.sagemaker_api.model_card import ModelCard
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.sharding import ShardSettings, Source
 from trainyard_airflow.hooks import account_check
@@ -142,6 +143,46 @@ def test_model_with_a_serving_image_says_how_it_is_served(
     assert (container["Image"], container["ModelDataUrl"]) == (image, given.model_artifact)
     assert container["ImageDigest"] == image_digest(AwsClients(ConnectionArguments()), image).value
     assert "SourceUri" not in package
+
+
+def test_model_card_is_registered_with_the_metrics_of_the_evaluation(
+    aws_connection, artifact, task, sagemaker, s3
+):
+    place = f"s3://{aws_connection.bucket}/registered/evaluation.json"
+    body = json.dumps({"metrics": {"accuracy": 0.75}})
+    s3.put_object(Bucket=aws_connection.bucket, Key="registered/evaluation.json", Body=body)
+    card = {"creator": "run 7", "artifact": "s3://bucket/model.tar.gz", "metrics": {"loss": 2}}
+    given = {"group": task.run_id, "model_artifact": version("x").model_artifact, "source": "job"}
+    made = {**given, "metrics_s3_uri": place, "model_card": card}
+    told = execute(RegisterModelOperator(task_id="register", version=made), task)
+
+    package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
+    assert package["ModelCard"]["ModelCardStatus"] == "Draft"
+    content = json.loads(package["ModelCard"]["ModelCardContent"])
+    assert content["model_overview"]["model_creator"] == "run 7"
+    (evaluation,) = content["evaluation_details"]
+    (group,) = evaluation["metric_groups"]
+    assert group["metric_data"] == [{"name": "accuracy", "type": "number", "value": 0.75}]
+
+
+class UnschematicCard(ModelCard):
+    """A card that the service rejects."""
+
+    def content(self) -> dict[str, Any]:
+        return {"colour": "red"}
+
+
+def test_model_whose_card_is_rejected_is_registered_without_it(
+    aws_connection, artifact, task, sagemaker, caplog
+):
+    card = UnschematicCard(creator="run 7", artifact="s3://bucket/model.tar.gz")
+    given = version(task.run_id, model_card=card)
+    told = execute(RegisterModelOperator(task_id="register", version=given), task)
+
+    package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
+    assert "ModelCard" not in package
+    assert "without its model card" in caplog.text
+    assert "$.colour is not in the schema" in caplog.text
 
 
 def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):

@@ -51,6 +51,24 @@ def test_all_problems_are_reported_together() -> None:
     assert told.startswith("ScriptConf: 6 problem(s)")
 
 
+def test_serving_needs_an_image_and_content_types() -> None:
+    told = refusal(
+        inference_entry_point="inference.py",
+        inference_instance_types=["ml.m5.large", "large"],
+        inference_content_types=[],
+    )
+
+    assert "inference_entry_point: needs an inference_image_uri" in told
+    assert "inference_instance_types: needs an inference_image_uri" in told
+    assert "inference_instance_types: has a malformed instance type; got 'large'" in told
+    assert "inference_content_types: is empty" in told
+
+
+def test_intended_uses_fit_a_model_card() -> None:
+    assert conf(intended_uses="x" * 2048).intended_uses
+    assert "intended_uses: is too long for a model card" in refusal(intended_uses="x" * 2049)
+
+
 @pytest.mark.parametrize(
     ("params", "launch"),
     [

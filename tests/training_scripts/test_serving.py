@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -17,7 +19,7 @@ from tests.training_scripts.inference_client import answers_of
 from tests.training_scripts.test_evaluate import TABLE
 from tests.training_scripts.torch_of_image import python_with_torch
 from trainer.data.table import TableLayout, TargetColumn
-from trainer.serving import ServedDecoder, ServedTable
+from trainer.serving import ServedDecoder, ServedTable, write_serving_code
 from trainyard.sagemaker_api.images import image_uri
 
 if TYPE_CHECKING:
@@ -40,6 +42,31 @@ def answers(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
         return answers_of(folder, *requests, python=Path(python))
 
     return ask
+
+
+LOADED = """
+import sys, torch
+def packages():
+    return {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+known = packages()
+import inference
+print(*sorted(packages() - known))
+"""
+
+
+def test_handlers_need_no_package_beside_torch(tmp_path: Path) -> None:
+    """The artifact therefore has no code/requirements.txt: AWS's image has torch."""
+    write_serving_code(tmp_path / "code")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOADED],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "code")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert set(done.stdout.split()) <= {"inference", "trainer", "trainyard_watch"}
 
 
 def test_decoder_continues_a_prompt(make_job: Any, answers: Any) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainyard.sagemaker_api.model_card import MOST_CHARACTERS
 from trainyard.sagemaker_api.request_check import validate_request
 from trainyard.sagemaker_api.serving import INSTANCE_TYPE_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.model_card import ModelCard
+
+log = logging.getLogger(__name__)
 
 _LONGEST_VALUE = 256
 
@@ -29,6 +35,8 @@ class ModelVersion:
         instance_types: types that can serve the model, for endpoints and batch transform; empty = not stated.
         source: the training job's name, by which a second registration finds the version.
         metrics_s3_uri: S3 address of the evaluation's JSON, or None.
+        content_types: content types of requests to that image.
+        model_card: facts for the model card; None = no card.
         lineage: values stored with the version by name, such as the data's fingerprint and the code's SHA-256.
     """
 
@@ -39,8 +47,10 @@ class ModelVersion:
     image_digest: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     instance_types: tuple[str, ...] = ()
+    content_types: tuple[str, ...] = ("application/json",)
     approval_status: str = "PendingManualApproval"
     metrics_s3_uri: str | None = None
+    model_card: ModelCard | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -70,6 +80,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
         "ModelPackageDescription": version.description,
         "ModelApprovalStatus": version.approval_status,
         **_model(version),
+        **_card(version),
         "CustomerMetadataProperties": version.metadata,
         "ClientToken": hashlib.sha256(f"{version.group}/{version.source}".encode()).hexdigest()[
             :36
@@ -95,6 +106,21 @@ def listed_arn(page: Mapping[str, Any], version: ModelVersion) -> str | None:
     return None
 
 
+def _card(version: ModelVersion) -> dict[str, Any]:
+    """Return the request's model card, a draft for a person to complete; empty without a card."""
+    if version.model_card is None:
+        return {}
+    text = version.model_card.text()
+    if len(text) > MOST_CHARACTERS:
+        log.warning(
+            "The model is registered without a model card: the card has %d characters; allowed: %d",
+            len(text),
+            MOST_CHARACTERS,
+        )
+        return {}
+    return {"ModelCard": {"ModelCardContent": text, "ModelCardStatus": "Draft"}}
+
+
 def _model(version: ModelVersion) -> dict[str, Any]:
     """Return the request's members for serving the model; empty without an image."""
     if version.image_uri is None:
@@ -110,7 +136,7 @@ def _model(version: ModelVersion) -> dict[str, Any]:
         "InferenceSpecification": {
             "Containers": [container],
             **(dict.fromkeys(INSTANCE_TYPE_LISTS, types) if types else {}),
-            "SupportedContentTypes": ["application/json"],
+            "SupportedContentTypes": list(version.content_types),
             "SupportedResponseMIMETypes": ["application/json"],
         }
     }

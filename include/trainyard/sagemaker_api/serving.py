@@ -44,11 +44,13 @@ class Serving:
     Attributes:
         instance_types: types that SageMaker's API lists, with at least the memory of the training's type; may be empty.
         environment: variables of the container.
+        content_types: content types of requests.
     """
 
     image_uri: str
     instance_types: tuple[str, ...]
     environment: Mapping[str, str]
+    content_types: tuple[str, ...] = ("application/json",)
 
 
 def serving_of(
@@ -57,6 +59,7 @@ def serving_of(
     region: str,
     trained_on: str,
     is_whole: bool = True,
+    image: str | None = None,
     model: ServiceModel | None = None,
 ) -> Serving | None:
     """Return the image and the instance types that serve a model with `code/inference.py`.
@@ -68,16 +71,22 @@ def serving_of(
         region: region of the registry.
         trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
         is_whole: whether one accelerator held the whole model.
+        image: image to use instead of AWS's.
         model: botocore's description of SageMaker's API, whose instance types are allowed; by default that of the
             installed botocore.
     """
     try:
-        image = image_uri(framework=framework, region=region, instance_type=trained_on)
+        image = image or image_uri(framework=framework, region=region, instance_type=trained_on)
     except SpecError as error:
         log.warning("The model is registered without a serving image: %s", error)
         return None
-    types = _accepted(_holding(trained_on), model) if is_whole else ()
+    types = accepted_types(_holding(trained_on), model) if is_whole else ()
     return Serving(image_uri=image, instance_types=types, environment=CODE)
+
+
+def handlers(entry_point: str) -> dict[str, str]:
+    """Return the variables with which the toolkit finds the handlers in `code/` of a model.tar.gz."""
+    return {**CODE, "SAGEMAKER_PROGRAM": entry_point}
 
 
 def _holding(trained_on: str) -> tuple[str, ...]:
@@ -95,7 +104,7 @@ def _holding(trained_on: str) -> tuple[str, ...]:
     )
 
 
-def _accepted(names: tuple[str, ...], model: ServiceModel | None) -> tuple[str, ...]:
+def accepted_types(names: tuple[str, ...], model: ServiceModel | None = None) -> tuple[str, ...]:
     """Return the types that every list in `INSTANCE_TYPE_LISTS` accepts, in their order."""
     lists = [
         accepted_items("CreateModelPackage", "InferenceSpecification", each, model=model)

@@ -65,6 +65,9 @@ class BaseRunConf:
         rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
         notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no messages.
         monitoring: alarms and a dashboard in CloudWatch during the training; None = neither.
+        inference_image_uri: image that serves the registered model; None = AWS's image for a model of Trainyard's
+            scripts, and no image for the model of another script.
+        intended_uses: text of the model card on the uses that the model is meant for; None = not stated.
     """
 
     instance_type: str = "ml.m5.large"
@@ -107,6 +110,8 @@ class BaseRunConf:
     approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
+    inference_image_uri: str | None = None
+    intended_uses: str | None = None
 
     def __post_init__(self) -> None:
         """Apply the ladder's first rung or the group of the ranks to the instance fields, and check all fields.

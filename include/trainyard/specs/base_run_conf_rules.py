@@ -22,6 +22,15 @@ BASE_CHOICES = {
     "debugger": ("own", "service"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
+_IMAGE = (
+    (
+        r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+    ),
+    "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
+)
+MOST_INTENDED_USES = 2048
+"""Largest number of characters of `intended_uses`, by AWS's schema of model cards."""
 PATTERNS = {
     "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
     "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
@@ -31,13 +40,8 @@ PATTERNS = {
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",
         "a key prefix such as team/trainyard: up to 8 names of letters, digits, . _ and -",
     ),
-    "image_uri": (
-        (
-            r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
-            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-        ),
-        "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
-    ),
+    "image_uri": _IMAGE,
+    "inference_image_uri": _IMAGE,
     "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
     "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
 }
@@ -48,6 +52,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from choice_findings(conf, BASE_CHOICES)
     yield from number_findings(conf)
     yield from _names(conf)
+    yield from _intended_uses(conf)
     yield from rung_findings(conf.capacity_ladder)
     yield from _waiting(conf)
     yield from _smoke_test(conf)
@@ -74,6 +79,17 @@ def _names(conf: BaseRunConf) -> Iterator[Finding]:
         (pattern, allowed), value = PATTERNS[name], getattr(conf, name)
         if value is not None and not re.fullmatch(pattern, value):
             yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _intended_uses(conf: BaseRunConf) -> Iterator[Finding]:
+    length = len(conf.intended_uses or "")
+    if length > MOST_INTENDED_USES:
+        yield Finding(
+            where="intended_uses",
+            what="is too long for a model card",
+            got=f"{length} characters",
+            allowed=f"at most {MOST_INTENDED_USES}",
+        )
 
 
 def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:

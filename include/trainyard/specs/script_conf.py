@@ -65,6 +65,15 @@ class ScriptConf(BaseRunConf):
         metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
         evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
         evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
+    <<<<<<< HEAD
+    =======
+        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
+            the training if there is no evaluation. None = no condition.
+        inference_entry_point: script of the handlers in `code/` of model.tar.gz, for a serving image with AWS's
+            inference toolkit; None = the image's own handlers.
+        inference_content_types: content types of the requests that the served model accepts.
+        inference_instance_types: instance types that endpoints and batch transform may use; empty = not stated.
+    >>>>>>> serve
     """
 
     entry_point: str
@@ -85,6 +94,9 @@ class ScriptConf(BaseRunConf):
     metric_definitions: tuple[MetricDefinition, ...] = ()
     evaluation_entry_point: str | None = None
     evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
+    inference_entry_point: str | None = None
+    inference_content_types: tuple[str, ...] = ("application/json",)
+    inference_instance_types: tuple[str, ...] = ()
 
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
@@ -96,6 +108,7 @@ class ScriptConf(BaseRunConf):
         yield from _unread_ranks(self)
         yield from _groups(self)
         yield from _evaluation(self)
+        yield from _serving(self)
 
     @property
     def launch(self) -> Mapping[str, Any]:
@@ -195,6 +208,32 @@ def _groups(conf: ScriptConf) -> Iterator[Finding]:
                 what="is too small",
                 got=str(group.instance_count),
                 allowed="at least 1",
+            )
+
+
+def _serving(conf: ScriptConf) -> Iterator[Finding]:
+    if conf.inference_image_uri is None:
+        for name in ("inference_entry_point", "inference_instance_types"):
+            if value := getattr(conf, name):
+                yield Finding(
+                    where=name,
+                    what="needs an inference_image_uri",
+                    got=str(value),
+                    next_step="set inference_image_uri to the image that serves the model, or remove this field",
+                )
+    if not conf.inference_content_types:
+        yield Finding(
+            where="inference_content_types",
+            what="is empty",
+            next_step="state the content types of requests, such as application/json or text/csv",
+        )
+    for name in conf.inference_instance_types:
+        if not re.fullmatch(INSTANCE_TYPE, name):
+            yield Finding(
+                where="inference_instance_types",
+                what="has a malformed instance type",
+                got=repr(name),
+                allowed="types such as ml.m5.large",
             )
 
 

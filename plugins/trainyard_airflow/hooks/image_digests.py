@@ -67,7 +67,9 @@ def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
     return _unknown(uri, next(reasons, "the registry returned no image"))
 
 
-def image_findings(clients: AwsClients, uris: Iterable[str]) -> Iterator[Finding]:
+def image_findings(
+    clients: AwsClients, uris: Iterable[str], *, where: str = "image_uri"
+) -> Iterator[Finding]:
     """Yield an error for each image that its registry does not have; a warning for each that cannot be checked.
 
     Images outside of Elastic Container Registry are not checked.
@@ -75,14 +77,16 @@ def image_findings(clients: AwsClients, uris: Iterable[str]) -> Iterator[Finding
     for uri in dict.fromkeys(uris):
         image = _IMAGE.fullmatch(uri.partition("@")[0])
         if image is not None:
-            yield from _absent_image(clients, uri, image)
+            yield from _absent_image(clients, uri, image, where)
 
 
-def _absent_image(clients: AwsClients, uri: str, image: re.Match[str]) -> Iterator[Finding]:
+def _absent_image(
+    clients: AwsClients, uri: str, image: re.Match[str], where: str
+) -> Iterator[Finding]:
     digest = uri.partition("@")[2]
     wanted = {"imageDigest": digest} if digest else {"imageTag": image["tag"] or "latest"}
     missing = Finding(
-        where="image_uri",
+        where=where,
         what="does not exist in its registry",
         got=uri,
         next_step="correct the image or its tag, or push the image to this region",
@@ -95,17 +99,17 @@ def _absent_image(clients: AwsClients, uri: str, image: re.Match[str]) -> Iterat
         if code_and_message(error)[0] == "RepositoryNotFoundException":
             yield missing
         else:
-            yield _unchecked(uri, error)
+            yield _unchecked(uri, error, where)
     except BotoCoreError as error:
-        yield _unchecked(uri, error)
+        yield _unchecked(uri, error, where)
     else:
         if not answer["images"]:
             yield missing
 
 
-def _unchecked(uri: str, error: Exception) -> Finding:
+def _unchecked(uri: str, error: Exception, where: str) -> Finding:
     return Finding(
-        where="image_uri",
+        where=where,
         what=f"cannot be checked: {shortened(' '.join(str(error).split()), limit=300)}",
         got=uri,
         next_step="allow Airflow's identity to call ecr:BatchGetImage on the repository",

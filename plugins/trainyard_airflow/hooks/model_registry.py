@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -11,12 +11,15 @@ from trainyard.sagemaker_api.model_package import listed_arn, package_arn, rende
 from trainyard_airflow.hooks.refusals import code_and_message, refusals_typed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainyard.sagemaker_api.model_package import ModelVersion
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 log = logging.getLogger(__name__)
 
 _PAGE_SIZE = 100
+_REJECTIONS = ("ValidationException", "AccessDeniedException")
 
 
 class ModelRegistry:
@@ -41,7 +44,7 @@ class ModelRegistry:
             known = self._find(version)
             if known:
                 return known, False
-            return package_arn(self._client.create_model_package(**request)), True
+            return package_arn(self._create(request)), True
 
     def name_source(self, arn: str, uri: str) -> None:
         """Set a version's SourceUri. A rejection is only logged, because the metadata also contain the address.
@@ -52,6 +55,23 @@ class ModelRegistry:
             self._client.update_model_package(ModelPackageArn=arn, SourceUri=uri)
         except ClientError as error:
             log.warning("%s has no SourceUri; its metadata name %s: %s", arn, uri, error)
+
+    def _create(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Create the version. If the service rejects it with its model card, log a warning and omit the card.
+
+        The model is already paid for, and AWS does not publish how it checks cards.
+
+        Raises:
+            ClientError: the service rejected the version for another reason.
+        """
+        try:
+            answer: Mapping[str, Any] = self._client.create_model_package(**request)
+        except ClientError as error:
+            if "ModelCard" not in request or code_and_message(error)[0] not in _REJECTIONS:
+                raise
+            answer = self._create({k: v for k, v in request.items() if k != "ModelCard"})
+            log.warning("The model is registered without its model card: %s", error)
+        return answer
 
     def _ensure_group(self, group: str) -> None:
         try:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainyard.runs.evaluation_metrics import metrics_of
+from trainyard.sagemaker_api.model_card import ModelCard
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from trainyard_airflow.hooks.model_registry import ModelRegistry
+    from trainyard_airflow.hooks.objects import S3Objects
+
+log = logging.getLogger(__name__)
 
 ARTIFACT_SHA256 = "model_artifact_sha256"
 """Key of the model artifact's SHA-256 in the result, the event and the lineage."""
@@ -108,14 +116,35 @@ class RegisterModelOperator(ConnectedOperator):
         from trainyard_airflow.hooks.objects import S3Objects
 
         given = self.version
-        version = given if isinstance(given, ModelVersion) else ModelVersion(**given)
+        version = given if isinstance(given, ModelVersion) else _version_of(given)
         trace = TaskTrace.of(ti)
         if trace is not None:
             version = replace(version, lineage={**version.lineage, "trace_id": trace.hex_id})
         objects = S3Objects(self.clients.client("s3"))
+        version = replace(version, model_card=_evaluated(version, objects))
         if objects.exists(version.model_artifact):
             digest = objects.sha256(version.model_artifact)
             version = replace(version, lineage={**version.lineage, ARTIFACT_SHA256: digest})
         if version.image_uri is None or version.image_digest is not None:
             return version
         return replace(version, image_digest=image_digest(self.clients, version.image_uri).value)
+
+
+def _version_of(fields: Mapping[str, Any]) -> ModelVersion:
+    card = fields.get("model_card")
+    given = ModelCard(**card) if isinstance(card, Mapping) else card
+    return ModelVersion(**{**fields, "model_card": given})
+
+
+def _evaluated(version: ModelVersion, objects: S3Objects) -> ModelCard | None:
+    """Return the version's card, with the metrics of its evaluation's JSON if the card has none."""
+    card, uri = version.model_card, version.metrics_s3_uri
+    content = objects.read_or_none(uri) if card and uri and not card.evaluation_metrics else None
+    if card is None or content is None:
+        return card
+    try:
+        document = json.loads(content)
+    except ValueError as error:
+        log.warning("%s is not JSON, so the model card has no metrics: %s", uri, error)
+        return card
+    return replace(card, evaluation_metrics=metrics_of(document))

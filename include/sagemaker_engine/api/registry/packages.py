@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.api.registry.adding import NewPackage, TokenReusedError, add_package
 from sagemaker_engine.api.registry.groups import find_group
 from sagemaker_engine.api.registry.listing import list_page
+from sagemaker_engine.api.registry.model_card import check_model_card
 from sagemaker_engine.api.registry.tables import (
     ExistingRowError,
     MissingRowError,
@@ -71,6 +72,7 @@ class ModelPackages:
         """
         request = call.request
         _check_create(request)
+        check_model_card(request)
         self._check_model_data(request)
         in_group = "ModelPackageGroupName" in request
         group = find_group(self.context, self.tables, call) if in_group else None
@@ -129,13 +131,15 @@ class ModelPackages:
         return {"ModelPackageSummaryList": documents, "NextToken": token}
 
     def update(self, call: Call) -> dict[str, Any]:
-        """Change a package's approval, metadata or specification.
+        """Change a package's approval, metadata, specification or model card.
 
         Raises:
-            ValidationError: The package does not exist.
+            ValidationError: The package does not exist, or its model card is invalid or archived.
         """
         request = call.request
-        arn = self._find(call, request["ModelPackageArn"])["ModelPackageArn"]
+        found = self._find(call, request["ModelPackageArn"])
+        arn = found["ModelPackageArn"]
+        check_model_card(request, known=found.get("ModelCard"))
         now = self.context.clock()
 
         def change(document: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
 from trainyard_airflow.tasks.shared.schema_findings import value_findings
+from trainyard_airflow.tasks.shared.serving import serving_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -303,6 +304,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard_airflow.tasks.end_to_end.limit_findings import limit_findings
 
         return [
+            *serving_findings(self.clients, plan.conf),
             *limit_findings(self.clients, plan.conf, bucket=place["bucket"], role=place["role"]),
             *self.clients.job_limits.cost_findings(plan.ceiling_usd),
         ]

@@ -27,12 +27,15 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
 from trainyard_airflow.tasks.end_to_end.registration import evaluation_result
 from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.model_card import data_observations, run_card
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
+from trainyard_airflow.tasks.shared.serving import run_serving
 from trainyard_airflow.tasks.shared.training import training_lineage, watch_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from trainyard.sagemaker_api.model_card import ModelCard
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.training_job import TrainingJobSpec
@@ -206,16 +209,9 @@ def evaluate_task_spec(
 
 def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage and the image that serves it."""
-    from trainyard.sagemaker_api.serving import serving_of  # a DAG file imports this module
-
     state = RunState.of(context)
     training, dataset = result_of(context, TaskId.TRAIN), result_of(context, TaskId.SHARD)
-    serving = serving_of(
-        "pytorch-inference",
-        region=state.region,
-        trained_on=training["instance_type"],
-        is_whole=state.conf.num_state_shards == 1,
-    )
+    serving = run_serving(state.conf, region=state.region, trained_on=training["instance_type"])
     evaluation = evaluation_result(context) or {}
     return ModelVersion(
         **(asdict(serving) if serving else {}),
@@ -224,7 +220,30 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
         source=training["job_name"],
         approval_status=state.conf.approval_status,
         metrics_s3_uri=evaluation.get("evaluation_uri"),
+        model_card=_card(context, training, dataset),
         lineage=_lineage(context, training, dataset),
+    )
+
+
+def _card(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> ModelCard:
+    state = RunState.of(context)
+    conf = state.conf
+    if conf.tune:
+        found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
+        conf = with_values(conf, found.best.tuned_values)
+    sources = [each.source for each in conf.data_mixture.values()] or [conf.source]
+    evaluation = evaluation_result(context)
+    return run_card(
+        state,
+        training,
+        problem=f"{conf.model}: column {conf.target_column} of a table"
+        if conf.target_column
+        else f"{conf.model}: next token of a text",
+        datasets=[*sources, dataset["dataset_uri"]],
+        hyperparameters=training_hyperparameters(conf),
+        observations=data_observations(dataset),
+        evaluation=evaluation,
+        evaluation_datasets=[f"{dataset['dataset_uri']}/test/"] if evaluation else [],
     )
 
 

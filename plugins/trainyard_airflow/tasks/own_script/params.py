@@ -146,6 +146,19 @@ SECTIONS: Sections = {
         **EVALUATION,
         **REGISTRATION,
     },
+    "Serving": {
+        "inference_entry_point": (
+            "Handlers",
+            "Script with model_fn etc., which the training saves in `code/` of the model. Empty: the image's handlers.",
+            TEXT_OR_NONE,
+        ),
+        "inference_content_types": ("Content types", "Content types of requests.", _NAMES),
+        "inference_instance_types": (
+            "Instance types for serving",
+            "Types for endpoints and batch transform. Empty: not stated.",
+            _NAMES,
+        ),
+    },
     **LAST_SECTIONS,
 }
 

@@ -23,6 +23,7 @@ from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, scri
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.serving import serving_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,6 +123,7 @@ class ScriptPreflightOperator(PreflightOperator):
         return [
             *limits.bucket_findings(each for each in read if each.startswith("s3://")),
             *job_limit_findings(self.clients, _jobs(conf, place)),
+            *serving_findings(self.clients, conf),
             *limits.cost_findings(plan.ceiling_usd),
             *self._network_findings(conf),
         ]

@@ -7,20 +7,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.model_package import ModelVersion
-from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.end_to_end.registration import evaluation_result
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
+from trainyard_airflow.tasks.shared.model_card import run_card
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
+from trainyard_airflow.tasks.shared.serving import run_serving
 from trainyard_airflow.tasks.shared.training import training_lineage, watch_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainyard.sagemaker_api.serving import Serving
+    from trainyard.sagemaker_api.model_card import ModelCard
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.script_conf import ScriptConf
     from trainyard.specs.training_job import TrainingJobSpec
@@ -86,7 +87,11 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage."""
     state, training = RunState.of_script(context), result_of(context, TaskId.TRAIN)
     is_measured = state.conf.evaluation_entry_point is not None
-    serving = _serving(state, training)
+    serving = run_serving(
+        state.conf,
+        region=state.region,
+        trained_on=training.get("instance_type") or state.conf.instance_type,  # groups have several
+    )
     return ModelVersion(
         **(asdict(serving) if serving else {}),
         group=state.conf.model_package_group,
@@ -94,19 +99,21 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
         source=training["job_name"],
         approval_status=state.conf.approval_status,
         metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}" if is_measured else None,
+        model_card=_card(context, state, training),
         lineage=_lineage(context, state, training),
     )
 
 
-def _serving(state: RunState[ScriptConf], training: dict[str, Any]) -> Serving | None:
-    """Return image and settings to serve a fine-tuned whole model; None for adapters and models of other scripts."""
-    from trainyard.sagemaker_api.serving import serving_of  # a DAG file imports this module
-
-    is_fine_tuning = (state.conf.source_dir, state.conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
-    if not is_fine_tuning or state.conf.hyperparameters.get("artifact", "merged") != "merged":
-        return None
-    return serving_of(
-        "huggingface-inference", region=state.region, trained_on=training["instance_type"]
+def _card(context: Context, state: RunState[ScriptConf], training: dict[str, Any]) -> ModelCard:
+    conf = state.conf
+    return run_card(
+        state,
+        training,
+        problem=f"model of {conf.entry_point} in {conf.source_dir}",
+        datasets=[_address(each) for each in conf.inputs.values()],
+        hyperparameters=conf.hyperparameters,
+        evaluation=evaluation_result(context),
+        evaluation_datasets=list(conf.evaluation_inputs.values()),
     )
 
 

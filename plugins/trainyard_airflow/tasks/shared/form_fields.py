@@ -276,6 +276,16 @@ PLACE: Fields = {
         named("prefix"),
     ),
     **REGISTRY,
+    "inference_image_uri": (
+        "Serving image",
+        "Image that serves the registered model. Empty: AWS's image for Trainyard's own models, none for others.",
+        named("inference_image_uri", or_none=True),
+    ),
+    "intended_uses": (
+        "Intended uses",
+        "Text for the model card: uses that the model is meant for, and uses that it is not meant for.",
+        {"type": ["null", "string"]},
+    ),
 }
 LAST_SECTIONS: Sections = {
     "Smoke test": SMOKE_TEST,
