@@ -65,15 +65,10 @@ class ScriptConf(BaseRunConf):
         metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
         evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
         evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
-    <<<<<<< HEAD
-    =======
-        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
-            the training if there is no evaluation. None = no condition.
         inference_entry_point: script of the handlers in `code/` of model.tar.gz, for a serving image with AWS's
             inference toolkit; None = the image's own handlers.
         inference_content_types: content types of the requests that the served model accepts.
         inference_instance_types: instance types that endpoints and batch transform may use; empty = not stated.
-    >>>>>>> serve
     """
 
     entry_point: str
