@@ -410,13 +410,15 @@ def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
     """Return whether the run was marked failed while none of its tasks was running.
 
-    Its last task is then skipped. That task is also skipped if a rule ended the training, which is not a failure.
+    Its last task is then skipped. That task is also skipped if a rule ended the training, or if a task skipped itself,
+    as `register` does for a model that is not good enough. Neither is a failure.
     """
     if not context["dag"].has_task(TaskId.OUTCOME):
         return False
     (outcome,) = gather(context, [TaskId.OUTCOME])
     ended_by_rule = (facts[TaskId.TRAIN].result or {}).get("verdict")
-    return outcome.state == "skipped" and not ended_by_rule
+    has_skipped_itself = any(each.state == "skipped" and each.started for each in facts.values())
+    return outcome.state == "skipped" and not ended_by_rule and not has_skipped_itself
 
 
 def _result_of(facts: Mapping[str, TaskFacts], task_id: TaskId) -> Mapping[str, Any]:
