@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import UndefinedError
 
 from trainyard.sharding.chat_template import ChatTemplate
 from trainyard.sharding.objects import LocalObjects
@@ -211,7 +212,7 @@ def test_arguments_of_another_form_are_unchanged() -> None:
     assert made == [{**CALL, "tool_calls": calls}]
 
 
-@pytest.mark.parametrize("kind", ["file", "config", "variants", "none"])
+@pytest.mark.parametrize("kind", ["file", "config", "variants", "files", "none"])
 def test_template_of_a_model_in_s3(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "bucket" / "base"
     (place / "old").mkdir(parents=True)
@@ -223,8 +224,11 @@ def test_template_of_a_model_in_s3(tmp_path: Path, kind: str) -> None:
         config["chat_template"] = "{{ bos_token }}c{{ pad_token }}"
     (place / "tokenizer_config.json").write_text(json.dumps(config))
     (place / "old" / "tokenizer_config.json").write_text("{")
-    if kind == "file":
+    if kind in {"file", "files"}:
         (place / "chat_template.jinja").write_text("f")
+    if kind == "files":
+        (place / "additional_chat_templates").mkdir()
+        (place / "additional_chat_templates/tool_use.jinja").write_text("t")
 
     made = ChatTemplate.of_model(LocalObjects(tmp_path), ["s3://bucket/none/", "s3://bucket/base/"])
 
@@ -232,9 +236,21 @@ def test_template_of_a_model_in_s3(tmp_path: Path, kind: str) -> None:
     if kind == "none":
         assert not made.sources
     else:
-        texts = {"file": "f", "config": "<s>c", "variants": "<s>d"}
+        texts = {"file": "f", "files": "f", "config": "<s>c", "variants": "<s>d"}
         assert made.render([USER], None) == texts[kind]
-        assert made.render([USER], [WEATHER]) == (texts | {"variants": "t"})[kind]
+        assert made.render([USER], [WEATHER]) == (texts | {"variants": "t", "files": "t"})[kind]
+
+
+def test_a_token_that_the_tokenizer_lacks_is_not_empty(tmp_path: Path) -> None:
+    place = tmp_path / "bucket" / "base"
+    place.mkdir(parents=True)
+    (place / "tokenizer_config.json").write_text('{"bos_token": null}')
+    (place / "chat_template.jinja").write_text("{{ eos_token + bos_token }}")
+    made = ChatTemplate.of_model(LocalObjects(tmp_path), ["s3://bucket/base/"])
+
+    assert made is not None
+    with pytest.raises(UndefinedError, match="bos_token"):
+        made.render([USER], None)
 
 
 def test_a_model_in_an_archive_has_no_readable_template(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 CONFIG, TEMPLATE, ARCHIVE = "tokenizer_config.json", "chat_template.jinja", "model.tar.gz"
+VARIANTS = "additional_chat_templates"
+"""Folder in which transformers saves the named templates beside the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,8 @@ class ChatTemplate:
     Attributes:
         sources: the template's text by name; `tool_use` is for rows with tools, `default` for all others. Empty if the
             tokenizer has no template.
-        tokens: special tokens by name, such as `bos_token`; an absent one is empty.
+        tokens: special tokens by name, such as `bos_token`. One that the configuration does not name is empty, because
+            the tokenizer's class may have a default; one that is null is absent, as in transformers.
     """
 
     sources: Mapping[str, str]
@@ -50,18 +53,22 @@ class ChatTemplate:
             if _first(uris, ARCHIVE):
                 return None
             if config := _first(uris, CONFIG):
-                return cls._read(objects, config=config, template=_first(uris, TEMPLATE))
+                named = [each for each in uris if each.rpartition("/")[0].endswith(f"/{VARIANTS}")]
+                files = {each.rpartition("/")[2].removesuffix(".jinja"): each for each in named}
+                if template := _first(uris, TEMPLATE):
+                    files["default"] = template
+                return cls._read(objects, config=config, files=files)
         return None
 
     @classmethod
-    def _read(cls, objects: Objects, *, config: str, template: str) -> ChatTemplate:
+    def _read(cls, objects: Objects, *, config: str, files: Mapping[str, str]) -> ChatTemplate:
         values = json.loads(_read(objects, config))
         found = values.get("chat_template") or {}
         sources = {"default": found} if isinstance(found, str) else _by_name(found)
-        if template:
-            sources["default"] = _read(objects, template).decode()
+        sources |= {name: _read(objects, uri).decode() for name, uri in files.items()}
         named = {name: token for name, token in values.items() if name.endswith("_token")}
-        tokens = {name: _text(token) for name, token in (dict.fromkeys(_TOKENS) | named).items()}
+        given = dict.fromkeys(_TOKENS, "") | named
+        tokens = {name: _text(token) for name, token in given.items() if token is not None}
         made = cls(sources=sources, tokens=tokens)
         _ = made._compiled  # raises here
         return made
@@ -110,7 +117,7 @@ def _by_name(variants: Any) -> dict[str, str]:
 
 def _text(token: Any) -> str:
     """Return a special token of tokenizer_config.json, a text or an object with `content`."""
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 
 class _Generation(Extension):
