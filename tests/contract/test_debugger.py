@@ -202,7 +202,7 @@ def test_fired_rule_says_so_in_the_services_words_and_stops_the_job(endpoint: En
     assert statuses(described) == {"nan": "IssuesFound", "overfit": "Error"}
     details = described["DebugRuleEvaluationStatuses"][0]["StatusDetails"]
     assert details.startswith(
-        "RuleEvaluationConditionMet: Evaluation of the rule NonFinite at step 5 resulted in the condition being met\n"
+        "RuleEvaluationConditionMet: Evaluation of the rule NonFinite at step 9 resulted in the condition being met\n"
     )
     arn = described["DebugRuleEvaluationStatuses"][0]["RuleEvaluationJobArn"]
     job = endpoint.describe(arn.rpartition("/")[2], processing=True)

@@ -487,7 +487,7 @@ def test_a_measuring_task_of_another_name_is_an_import_error(tmp_path: Path) -> 
     bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
 
     (error,) = bag.import_errors.values()
-    assert "returned a task with the task_id 'measure'; the task_id must be 'evaluate'" in error
+    assert "evaluate: returned a task with another task_id; got measure" in error
 
 
 def _object(s3: Any, uri: str) -> bytes:

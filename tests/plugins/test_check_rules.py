@@ -85,7 +85,9 @@ finally:
     writer.close()
     shipper.close()
 """
-PLAN = WatchPlan(rules=("NonFinite", "LRSanity"), poll_interval_s=0.3)
+OURS = {"model": "gpt", "precision": "bf16"}
+"""Conf of a script that is known to skip no steps."""
+PLAN = WatchPlan(rules=("NonFinite", "LRSanity"), conf=OURS, poll_interval_s=0.3)
 
 
 @pytest.fixture
@@ -212,7 +214,9 @@ def test_cleared_task_goes_on_from_the_checkpoint_after_the_verdict(
 
 @pytest.mark.slow
 def test_a_rule_whose_action_is_to_fail_fails_the_task_by_its_name(trained: Any, task: Any) -> None:
-    plan = WatchPlan(rules=({"rule": "NonFinite", "action": "fail"},), poll_interval_s=0.3)
+    plan = WatchPlan(
+        rules=({"rule": "NonFinite", "action": "fail"},), conf=OURS, poll_interval_s=0.3
+    )
     train = trained(watch=plan, bad=4)
     watched(first_of(train, task), plan)
 
@@ -222,7 +226,7 @@ def test_a_rule_whose_action_is_to_fail_fails_the_task_by_its_name(trained: Any,
 
 @pytest.mark.slow
 def test_a_warning_stops_nothing_and_is_in_the_document(trained: Any, task: Any) -> None:
-    plan = WatchPlan(rules=("NonFinite",), on_error=RuleAction.WARN, poll_interval_s=0.3)
+    plan = WatchPlan(rules=("NonFinite",), conf=OURS, on_error=RuleAction.WARN, poll_interval_s=0.3)
     train = trained(watch=plan, bad=4, last=12)
     name = first_of(train, task)
 
@@ -277,7 +281,7 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
 @pytest.mark.slow
 def test_cleared_task_neither_lowers_the_rate_again_nor_rolls_back(trained: Any, task: Any) -> None:
     on_stop = {"action": "retry_with_lower_learning_rate", "factor": 0.5}
-    plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop)
+    plan = WatchPlan(rules=("NonFinite",), conf=OURS, on_stop=on_stop)
     train = trained(watch=plan, bad=4, learning_rate=0.05, guard=True)
     told = train.execute(task.context)
     assert (told["attempt"], told["ended_by"]) == (2, "rule")
@@ -393,7 +397,7 @@ def test_a_retry_goes_on_without_statistics_that_cannot_be_copied(
 def test_retry_without_a_learning_rate_is_refused_before_the_first_job(
     aws_connection: RunningEngine, script: Any, task: Any, sent: dict[str, str]
 ) -> None:
-    plan = WatchPlan(on_stop={"action": "retry_with_lower_learning_rate"})
+    plan = WatchPlan(conf=OURS, on_stop={"action": "retry_with_lower_learning_rate"})
     spec = script(SCRIPT, hyperparameters={"bad": 1, "last": 1, **sent})
     train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
 
@@ -557,7 +561,7 @@ def test_a_failed_trigger_is_tried_again_while_the_watched_task_goes_on(
         check.resume_execution(*failed)
 
 
-ASKED = WatchPlan(on_stop={"action": "ask"}, poll_interval_s=0.5)
+ASKED = WatchPlan(conf=OURS, on_stop={"action": "ask"}, poll_interval_s=0.5)
 FOUND = {
     "watched_job": "first",
     "job_status": "Stopped",

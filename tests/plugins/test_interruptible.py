@@ -26,12 +26,24 @@ async def interrupted_in_a_step() -> None:
     interrupt()
 
 
+class Interrupted:
+    def __del__(self) -> None:
+        interrupt()
+
+
+async def interrupted_in_a_finalizer() -> None:
+    Interrupted()
+    await asyncio.sleep(LIMIT_S)
+
+
 async def answer() -> int:
     await asyncio.sleep(0)
     return 7
 
 
-@pytest.mark.parametrize("wait", [interrupted_in_a_callback, interrupted_in_a_step])
+@pytest.mark.parametrize(
+    "wait", [interrupted_in_a_callback, interrupted_in_a_step, interrupted_in_a_finalizer]
+)
 def test_a_timeout_ends_the_wait_wherever_it_strikes(wait) -> None:
     with pytest.raises(AirflowTaskTimeout):
         run_interruptible(wait())

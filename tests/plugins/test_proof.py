@@ -145,7 +145,8 @@ def verdicts(job: str, *, num_records: int, text: str, service: bool = False) ->
     """Return what the watch of a job leaves: an issue of NonFinite at step 4 where there is a text."""
     says = {"name": "NonFinite", "status": "NoIssuesFound", "details": ""}
     record = StepRecord(step=4, rank=0, loss=math.nan if text else 1.0)
-    content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], Facts()))
+    facts = Facts(precision="bf16", skipped_steps=0)
+    content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], facts))
     content |= {"job": job, "num_records": num_records, "service_rules": [says] * service}
     return json.dumps(content).encode()
 

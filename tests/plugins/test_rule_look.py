@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
-PLAN = WatchPlan(rules=("NonFinite",))
+PLAN = WatchPlan(rules=("NonFinite",), conf={"model": "gpt", "precision": "bf16"})
 STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
 
 

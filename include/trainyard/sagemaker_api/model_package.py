@@ -93,6 +93,13 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
     return request
 
 
+def without_card(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a CreateModelPackage request without its model card; None if it has none."""
+    if "ModelCard" not in request:
+        return None
+    return {key: value for key, value in request.items() if key != "ModelCard"}
+
+
 def package_arn(answer: Mapping[str, Any]) -> str:
     """Return the ARN in a response of CreateModelPackage, or in a summary of ListModelPackages."""
     return str(answer["ModelPackageArn"])

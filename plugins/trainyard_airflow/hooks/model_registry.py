@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.sagemaker_api.model_package import listed_arn, package_arn, render_model_package
+from trainyard.sagemaker_api.model_package import (
+    listed_arn,
+    package_arn,
+    render_model_package,
+    without_card,
+)
 from trainyard_airflow.hooks.refusals import code_and_message, refusals_typed
 
 if TYPE_CHECKING:
@@ -67,9 +72,10 @@ class ModelRegistry:
         try:
             answer: Mapping[str, Any] = self._client.create_model_package(**request)
         except ClientError as error:
-            if "ModelCard" not in request or code_and_message(error)[0] not in _REJECTIONS:
+            plain = without_card(request)
+            if plain is None or code_and_message(error)[0] not in _REJECTIONS:
                 raise
-            answer = self._create({k: v for k, v in request.items() if k != "ModelCard"})
+            answer = self._create(plain)
             log.warning("The model is registered without its model card: %s", error)
         return answer
 

@@ -54,8 +54,12 @@ def completed(kind: JobKind, given: Mapping[str, Any], omitted: OmittedFields) -
 def _with_places(
     given: Mapping[str, Any], omitted: OmittedFields, *, folder: str
 ) -> dict[str, Any]:
-    output = given.get("output_path") or omitted.folder(folder)
-    return {**given, "role": omitted.role(given.get("role")), "output_path": output}
+    role = omitted.role(given.get("role"))
+    return {
+        **given,
+        "role": role,
+        "output_path": given.get("output_path") or omitted.folder(folder),
+    }
 
 
 def check_given(kind: JobKind, given: Any, *, subject: str) -> None:

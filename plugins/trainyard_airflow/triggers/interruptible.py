@@ -2,22 +2,25 @@
 
 Airflow's `execution_timeout` raises `AirflowTaskTimeout` from a SIGALRM handler at any point of the main thread. If
 this interrupts a callback of the event loop, asyncio reports the exception and continues
-(`asyncio.events.Handle._run`). A task that waits in its worker would then outlive its timeout.
+(`asyncio.events.Handle._run`). If it interrupts a finalizer, Python reports it (`sys.unraisablehook`) and continues. A
+task that waits in its worker would then outlive its timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
 Result = TypeVar("Result")
 
 
 def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result, or raise its error or the exception that interrupted a callback of its loop.
+    """Return the coroutine's result, or raise its error or what interrupted a callback of its loop or a finalizer.
 
     Raises:
         CancelledError: the coroutine cancelled itself.
@@ -27,18 +30,41 @@ def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
         loop = runner.get_loop()
         task = loop.create_task(coroutine)
 
+        def end_with(error: BaseException) -> None:
+            interruptions.append(error)
+            loop.call_soon_threadsafe(task.cancel)
+
         def note(loop: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
             error = report.get("exception")
             if error is None or isinstance(error, Exception):
                 loop.default_exception_handler(report)
-                return
-            interruptions.append(error)
-            task.cancel()
+            else:
+                end_with(error)
 
         loop.set_exception_handler(note)
         try:
-            return loop.run_until_complete(task)
+            with _unraisable_noted(end_with):
+                return loop.run_until_complete(task)
         except asyncio.CancelledError:
             if interruptions:
                 raise interruptions[0] from None
             raise
+
+
+@contextmanager
+def _unraisable_noted(note: Callable[[BaseException], None]) -> Iterator[None]:
+    """Call `note` with each exception of a signal handler that Python cannot raise, as in `__del__`."""
+    before = sys.unraisablehook
+
+    def hook(report: Any) -> None:
+        error = report.exc_value
+        if isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, type(None))):
+            before(report)
+        else:
+            note(error)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

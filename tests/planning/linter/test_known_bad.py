@@ -589,7 +589,6 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
         "pytorchxla",
     ),
     ("file systems are reached in a VPC", "API reference, VpcConfig"): (
-        "a file system without a vpc",
         "subnets without security groups",
     ),
     ("encrypted traffic is slower", "API reference, EnableInterContainerTrafficEncryption"): (

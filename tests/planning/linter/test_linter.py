@@ -686,30 +686,6 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "inputs.code: is reserved for the code of jobs with network isolation",
         {"enable_network_isolation": True, "inputs": {"train": "s3://bucket/train"}},
     ),
-    "a file system without a vpc": (
-        {
-            "inputs": {
-                "train": {
-                    "file_system_id": "fs-1",
-                    "file_system_type": "EFS",
-                    "directory_path": "/",
-                }
-            }
-        },
-        E,
-        "is a file system, which a job can reach only inside a VPC",
-        {
-            "inputs": {
-                "train": {
-                    "file_system_id": "fs-1",
-                    "file_system_type": "EFS",
-                    "directory_path": "/",
-                }
-            },
-            "subnets": ["subnet-0a1b2c3d"],
-            "security_group_ids": ["sg-0a1b2c3d"],
-        },
-    ),
     "a type that nobody knows": (
         {"instance_type": "ml.p4d.24xlrge"},
         W,

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainer.models import build
-from trainer.sharding.checkpointing import _like
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
+from trainyard_watch.sharded_state import _like
 
 pytestmark = pytest.mark.torch
 RANKS = 8

@@ -24,9 +24,9 @@ from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
 from trainer.sharding.pipeline import Pipeline, pass_forward
 from trainer.sharding.state import ShardedState
-from trainer.sharding.tensors import StageTensors
 from trainer.training import Training
 from trainyard_watch.statistics.checksums import ReplicaChecksums
+from trainyard_watch.statistics.sharded_tensors import ShardedTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,7 +110,14 @@ class ShardedTraining(Training):
         """Return the object that measures and clips sharded gradients."""
         if self.mesh is None:
             return super().make_tensors()
-        return StageTensors(self.model, self.mesh, self.ranks.device)
+        degrees = self.mesh.degrees
+        return ShardedTensors(
+            self.model,
+            device=self.ranks.device,
+            num_ranks=self.mesh.whole.size() // degrees.pipeline,
+            group=self.mesh.stage_group,
+            stages=self.mesh.whole["pp"].get_group() if degrees.pipeline > 1 else None,
+        )
 
     def make_checksums(self) -> ReplicaChecksums | None:
         """Return the object that compares shards between this rank and its replicas, or None if it has no replica."""

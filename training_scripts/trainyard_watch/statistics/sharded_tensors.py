@@ -25,6 +25,7 @@ class ShardedTensors(ModelTensors):
         device: device of the group's collectives.
         num_ranks: number of ranks of the group.
         group: the group; None for all ranks.
+        stages: group of the ranks with the other stages of a pipeline, whose gradients `total` adds; None without one.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class ShardedTensors(ModelTensors):
         device: torch.device,
         num_ranks: int,
         group: dist.ProcessGroup | None = None,
+        stages: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__(model)
-        self._device, self._group = device, group
+        self._device, self._group, self._stages = device, group, stages
         self._share = {
             place: _num_pieces(each) / num_ranks for place, each in enumerate(self.parameters)
         }
@@ -61,6 +63,14 @@ class ShardedTensors(ModelTensors):
         own = super().norms([self.local(each) for each in tensors], order).double() ** order
         shares = torch.tensor([self._share[place] for place in places], dtype=torch.float64)
         return self._summed(own * shares.to(own.device)).pow(1 / order).float()
+
+    @torch.no_grad()
+    def total(self, norms: Tensor) -> Tensor:
+        """Return the total norm of the gradients, of all stages."""
+        squares = norms.double().square().sum().to(self._device)
+        if self._stages is not None:
+            dist.all_reduce(squares, group=self._stages)
+        return squares.sqrt().float()
 
     @torch.no_grad()
     def clip(self, limit: float, total: Tensor) -> None:
