@@ -141,12 +141,14 @@ def test_a_log_that_cannot_be_read_is_said_and_costs_nothing_else(
     assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[3]]
 
 
+KNOWN = Facts(precision="bf16", skipped_steps=0)
+
+
 def verdicts(job: str, *, num_records: int, text: str, service: bool = False) -> bytes:
     """Return what the watch of a job leaves: an issue of NonFinite at step 4 where there is a text."""
     says = {"name": "NonFinite", "status": "NoIssuesFound", "details": ""}
     record = StepRecord(step=4, rank=0, loss=math.nan if text else 1.0)
-    facts = Facts(precision="bf16", skipped_steps=0)
-    content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], facts))
+    content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], KNOWN))
     content |= {"job": job, "num_records": num_records, "service_rules": [says] * service}
     return json.dumps(content).encode()
 
@@ -241,7 +243,7 @@ def issues_of(rules: Any, name: str) -> list[int]:
 def test_the_log_adds_to_the_verdicts_on_statistics_what_they_lack() -> None:
     def document(*steps: int, name: str = "NonFinite") -> dict[str, Any]:
         records = [StepRecord(step=each, rank=0, loss=math.nan) for each in steps]
-        return rules_document(evaluate(configured_rules([name]), records, Facts()))
+        return rules_document(evaluate(configured_rules([name]), records, KNOWN))
 
     told = with_log(document(4), document(9)) | {"judged": "x"}
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
-PLAN = WatchPlan(rules=("NonFinite",), conf={"model": "gpt", "precision": "bf16"})
+OURS = {"model": "gpt", "precision": "bf16"}
+"""Conf of a script that is known to skip no steps."""
+PLAN = WatchPlan(rules=("NonFinite",), conf=OURS)
 STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
 
 
@@ -281,7 +283,7 @@ def test_an_evaluator_of_the_service_that_failed_says_nothing_of_the_training() 
 def test_a_rule_that_the_service_gave_up_is_judged_by_us_from_the_first_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    plan = WatchPlan(rules=("NonFinite", "LRSanity"))
+    plan = WatchPlan(rules=("NonFinite", "LRSanity"), conf=OURS)
     files = statistics(learning_rate=0.0)
     services = Services(files=files, evaluations=[evaluation("InProgress")])
     services.fails = {"stop_training_job"}
@@ -311,7 +313,7 @@ def test_a_rule_that_the_service_gave_up_is_judged_by_us_from_the_first_step(
 def test_a_status_that_nobody_knows_keeps_no_job_from_its_stop(
     unknown: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = WatchPlan(rules=("NonFinite", {"rule": "NonFinite", "name": "ours"}))
+    plan = WatchPlan(rules=("NonFinite", {"rule": "NonFinite", "name": "ours"}), conf=OURS)
     services = Services(files=statistics(), evaluations=[evaluation(unknown)])
 
     told = looks(looking(services, plan), 2)
@@ -384,7 +386,7 @@ def test_a_service_that_is_away_is_asked_for_ever() -> None:
 
 
 def test_findings_that_stop_nothing_are_written_while_the_job_trains_and_once_each() -> None:
-    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},))
+    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},), conf=OURS)
     services = Services(files=statistics())
     look = looking(services, warns)
     looks(look, count=3)
@@ -398,7 +400,7 @@ def test_findings_that_stop_nothing_are_written_while_the_job_trains_and_once_ea
 
 
 def test_findings_that_cannot_be_written_yet_are_written_later() -> None:
-    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},))
+    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},), conf=OURS)
     services = Services(files=statistics(), fails={"put_object"})
     look = looking(services, warns)
     looks(look, count=2)

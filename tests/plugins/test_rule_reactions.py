@@ -328,7 +328,12 @@ def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
     task.context["ti"].id = uuid.uuid4()
 
     def make(on_stop: dict[str, Any]) -> WatchedTrainingJobOperator:
-        plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop, poll_interval_s=0.3)
+        plan = WatchPlan(
+            rules=("NonFinite",),
+            conf={"model": "gpt", "precision": "bf16"},
+            on_stop=on_stop,
+            poll_interval_s=0.3,
+        )
         spec = script(
             SCRIPT,
             hyperparameters={"last": 600, "learning_rate": 0.05},
@@ -435,7 +440,9 @@ def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
             hyperparameters={"learning_rate": 0.05, "guard": guard},
             checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
         )
-        plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop)
+        plan = WatchPlan(
+            rules=("NonFinite",), conf={"model": "gpt", "precision": "bf16"}, on_stop=on_stop
+        )
 
         def a_try() -> WatchedTrainingJobOperator:
             return WatchedTrainingJobOperator(
