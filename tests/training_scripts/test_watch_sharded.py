@@ -105,6 +105,7 @@ def test_other_ranks_and_another_layout_go_on_from_the_shards(make_job, before, 
     assert losses(job)[20] == pytest.approx(losses(unbroken)[20], rel=RTOL)
 
 
+@pytest.mark.slow
 def test_sigterm_to_one_rank_saves_the_shards_of_all_and_damage_is_found_at_the_resume(make_job):
     job = make_job()
     start(job, "fsdp2", 100_000, pause=0.02)
