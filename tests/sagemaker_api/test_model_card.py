@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 import json
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings, strategies as st
-from sagemaker.core.shapes.model_card_shapes import ModelCardContent
+
+with (
+    warnings.catch_warnings()
+):  # its shapes have invalid escapes, which Python warns of when it compiles them
+    warnings.simplefilter("ignore")
+    from sagemaker.core.shapes.model_card_shapes import ModelCardContent
 
 from sagemaker_engine.api.registry.model_card import check_model_card
 from trainyard.sagemaker_api.model_card import MOST_CHARACTERS, ModelCard
