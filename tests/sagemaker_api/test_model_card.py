@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings, strategies as st
