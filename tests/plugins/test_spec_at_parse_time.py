@@ -48,7 +48,7 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
 
 
 def findings(operator: Any, spec: Any) -> list[str]:
-    """Return what the operator says of a spec at parse time, each finding up to its first semicolon."""
+    """Return the findings of an operator on a spec at parse time, without their details after the first semicolon."""
     try:
         operator(task_id="job", spec=spec)
     except SpecError as error:

@@ -133,7 +133,7 @@ class AnswerSurvey:
             self.findings += list(found)[: max(0, MAX_FINDINGS - len(self.findings))]
             return
         losses = self._losses(row)
-        self.unused.update(what.partition(",")[0] for what, remedy in losses if not remedy)
+        self.unused.update(what for what, remedy in losses if not remedy)
         if errors := [each for each in losses if each[1]]:
             self.num_bad += 1
             for each in errors:
@@ -173,7 +173,7 @@ class AnswerSurvey:
                     )
                 )
         if "messages" in row:
-            found = [(what, "" if what == THINKING else remedy) for what, remedy in found]
+            found = [(THINKING, "") if each[0].startswith(THINKING) else each for each in found]
         return list(dict.fromkeys(found))
 
     def _measure(self, row: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ REJECTED_KEYS = {
 }
 """Keys of a row that the training cannot use, and what to do with each."""
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "weight")
-THINKING = "the thinking of an answer, which the base model's chat template leaves out"
+THINKING = "the thinking of an answer"
 EARLIER_THINKING = "thinking of earlier answers"
 _THINKING_END = re.compile(r"</\w*think\w*>|\[/think\]", re.IGNORECASE)
 _MARK = "zq{number}trainyardqz"
@@ -137,7 +137,7 @@ def with_call_arguments(
         tools: the tools of the row.
         render: as in `losses_of`.
     """
-    if not any(True for each in messages for _ in _argument_values(each)):
+    if not any(each.get("tool_calls") for each in messages):
         return list(messages)
     for form in (_as_object, _as_text):
         changed = [_with_arguments(each, form) for each in messages]
@@ -195,7 +195,7 @@ def _with_marked_thinking(content: str, marks: dict[str, Loss], *, is_last: bool
     if not (end := _THINKING_END.search(content)):
         return content
     remedy = "use a chat template that keeps it, or remove it from the rows"
-    word = _word(marks, (THINKING, remedy) if is_last else (EARLIER_THINKING, ""))
+    word = _lost_word(marks, THINKING, remedy) if is_last else _word(marks, (EARLIER_THINKING, ""))
     return f"{content[: end.start()]} {word} {content[end.start() :]}"
 
 
@@ -244,14 +244,6 @@ def _marked_tool(tool: Mapping[str, Any], marks: dict[str, Loss]) -> Mapping[str
         return tool
     word = _lost_word(marks, "tools", "use a chat template with tools, or remove tools")
     return {**tool, "name": tool["name"] + word}
-
-
-def _argument_values(message: Message) -> Iterator[Any]:
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        if isinstance(function, dict) and function.get("arguments"):
-            yield function["arguments"]
 
 
 def _with_arguments(message: Message, form: Callable[[Any], Any]) -> Message:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result, or raise its error or what interrupted a callback of its loop or a finalizer.
+    """Return the coroutine's result, or raise its error, or the exception that interrupted a callback or finalizer.
 
     Raises:
         CancelledError: the coroutine cancelled itself.

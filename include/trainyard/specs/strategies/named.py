@@ -10,8 +10,8 @@ from trainyard.specs.strategies.sections import (
     MULTI_WORKER_MIRRORED,
     PARAMETER_SERVER,
     PYTORCH_DDP,
-    TORCH_DISTRIBUTED,
 )
+from trainyard.specs.strategies.torch_distributed import TORCHRUN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 AUTO, PLAIN, TORCHRUN_NAME = "auto", "plain", "torchrun"
 _ON: Mapping[str, Any] = {"enabled": True}
 NAMED: Mapping[str, Mapping[str, Any]] = {
-    TORCHRUN_NAME: {TORCH_DISTRIBUTED: _ON},
+    TORCHRUN_NAME: TORCHRUN,
     "smddp": {"smdistributed": {"dataparallel": _ON}},
-    "smp": {TORCH_DISTRIBUTED: _ON, "smdistributed": {"modelparallel": _ON}},
+    "smp": {**TORCHRUN, "smdistributed": {"modelparallel": _ON}},
     "pytorchddp": {PYTORCH_DDP: _ON},
-    "deepspeed": {TORCH_DISTRIBUTED: _ON},
+    "deepspeed": TORCHRUN,
     "mpi": {MPI: _ON},
     "horovod": {MPI: _ON},
     "parameter_server": {PARAMETER_SERVER: _ON},
