@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from trainyard.catalog.instances import catalogue
+from trainyard.cost.cost_cap import usd_per_s as price_per_s
+from trainyard.cost.job_cost import mean_price
 from trainyard.errors import BudgetExceededError, Finding, SpecError
+from trainyard.specs.training_job import instances_of
 from trainyard.tuning.result import EndedBy
 from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 
@@ -74,18 +76,15 @@ def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> 
     """
     count = training.instance_count or 1
     if training.instance_groups:
-        groups = [
-            _per_s(each.instance_type, each.instance_count, prices)
-            for each in training.instance_groups
-        ]
-        known = [each for each in groups if each is not None]
-        return sum(known) if len(known) == len(groups) else None
-    choices = [
-        _per_s(each.instance_type, each.instance_count or count, prices)
-        for each in training.instance_preferences
-    ] or [_per_s(training.instance_type, count, prices)]
-    known = [each for each in choices if each is not None]
-    return max(known) if len(known) == len(choices) else None
+        clusters = [instances_of(training.instance_groups)]
+    else:
+        clusters = [
+            {each.instance_type: each.instance_count or count}
+            for each in training.instance_preferences
+        ] or [{training.instance_type or "": count}]
+    rates = [price_per_s(mean_price(each, prices=prices), sum(each.values())) for each in clusters]
+    known = [each for each in rates if each is not None]
+    return max(known) if len(known) == len(rates) else None
 
 
 def instances(training: TrainingJobSpec) -> str:
@@ -279,10 +278,3 @@ def _seconds(trial: Trial, now: float) -> float:
     if trial.started_at is None:
         return 0.0
     return max(0.0, (now if trial.ended_at is None else trial.ended_at) - trial.started_at)
-
-
-def _per_s(instance_type: str | None, count: int, prices: Catalogue | None) -> float | None:
-    known = (prices or catalogue()).types.get(instance_type or "")
-    if known is None or known.price_usd_per_hour is None:
-        return None
-    return known.price_usd_per_hour * count / SECONDS_PER_HOUR

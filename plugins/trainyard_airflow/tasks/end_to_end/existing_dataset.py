@@ -48,16 +48,17 @@ class ExistingDatasetOperator(ConnectedOperator):
             ContractError: the data set's index cannot be read.
         """
         from trainyard.sharding import ShardIndex  # a DAG file imports this module
+        from trainyard.sharding.index import INDEX_NAME
         from trainyard_airflow.jobs.sharding import dataset_result
 
         uri = self.dataset_uri.rstrip("/")
-        content = self.objects.read_or_none(f"{uri}/index/index.json")
+        content = self.objects.read_or_none(f"{uri}/{INDEX_NAME}")
         if content is None:
             missing = Finding(
                 where="dataset_uri",
                 what="is not the address of a complete data set",
                 got=uri,
-                allowed="a prefix with index/index.json",
+                allowed=f"a prefix with {INDEX_NAME}",
                 next_step="copy the address from the report of the run that sharded the data",
             )
             raise SpecError([missing], subject="shard")
