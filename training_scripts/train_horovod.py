@@ -64,7 +64,7 @@ class HorovodTraining(Training):
         self.parallel = torch.compile(self.model) if self.hp.compile else self.model  # type: ignore[assignment]
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the optimizer counts
-        """Return an empty context: the optimizer itself counts the micro-steps."""
+        """Return an empty context: the optimizer counts the micro-steps and exchanges gradients in the last one."""
         return nullcontext()
 
     def clip_gradients(self, limit: float) -> float:

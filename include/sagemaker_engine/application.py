@@ -67,7 +67,11 @@ def make_application(
     launch: Callable[[ResourceKind, str], None],
     hosts: HostNames,
 ) -> tuple[WSGIApplication, tuple[SearchThread[Any, Any], ...]]:
-    """Return the application for all requests to the engine's port, and the threads of its searches."""
+    """Return (application, threads) of one engine.
+
+    The application answers all requests to the engine's port. The threads, which are not started, advance its tuning
+    jobs and AutoML jobs.
+    """
     quotas = Quotas(path=settings.root / "quotas.json")
     plan_clock = PlanClock(path=settings.root / PLANS_FILE)
     context = ApiContext(

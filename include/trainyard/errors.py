@@ -234,7 +234,7 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """All files of a table are empty or, if it is sharded in parts, all files of one part."""
+    """All files of a table are empty. If the table is sharded in parts, all files of one part are empty."""
 
 
 class SpotInterruptionError(JobFailedError):

@@ -47,7 +47,10 @@ class TrainingLine:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the content of a line; None if it does not start with `trainyard `, as with a launcher's prefix."""
+        """Return the content of a line; None if it does not start with `trainyard `.
+
+        A line with the prefix of mpirun is not recognised: remove the prefix with `without_rank` first.
+        """
         if not text.startswith(PREFIX):
             return None
         rest = text.removeprefix(PREFIX)

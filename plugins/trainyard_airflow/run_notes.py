@@ -39,7 +39,7 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 
 
 def note_end(dag_run: Any) -> None:
-    """Set a run's note from its report, unless it has one.
+    """Set a run's note from its report, unless the run already has a note.
 
     A successful run is marked failed if the report's status is `failed`.
 

@@ -169,7 +169,7 @@ def test_search_is_stopped_when_the_next_end_would_cross_the_budget(
 
     assert found is not None
     assert found.cause is EndedBy.BUDGET
-    assert "spent" in found.says
+    assert "spent" in found.reason
 
 
 def test_trial_that_is_about_to_be_launched_counts_where_none_runs() -> None:

@@ -148,7 +148,7 @@ class FaultInjector:
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
         """Return the id of the process to kill, or None if it is not running.
 
-        If the strike hits a worker, it is the worker that runs the strike's task, or otherwise any busy worker.
+        The victim of a strike on workers is the worker that runs the strike's task, or otherwise any busy worker.
         """
         if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])

@@ -149,7 +149,7 @@ def _names(sagemaker: Any, operation: str, kind: str, since: float) -> Iterator[
 
 
 def _last(answer: dict[str, Any]) -> Any:
-    """Return the end of a job that never trained, which is its last modification; None while it runs."""
+    """Return the end time of a job that never trained: the time of its last modification. None while it runs."""
     return None if answer["TrainingJobStatus"] in LIVE else answer["LastModifiedTime"]
 
 

@@ -6,8 +6,8 @@ validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR,
 --seed give the same rows. Exit codes: `0`: the rows are written. `1`: it failed; `<base>/output/message` has the
 reason.
 
-All CSV files have the same columns, named by a header, and each row has a field for every column. pandas would fill
-short rows, take the first field of long rows as an index, and add the columns of each file to those of the others.
+All CSV files must have the same columns, named by a header, and each row a field for every column. The script checks
+this itself. pandas would fill short rows, take the first field of long rows as an index, and join different columns.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _check_same_columns(header: list[str], name: Path, first: list[str], first_n
     """Check that a file has the columns of the first one.
 
     Raises:
-        PreparationError: it has others.
+        PreparationError: the file lacks some of these columns, or has others.
     """
     added = [each for each in header if each not in set(first)]
     missing = [each for each in first if each not in set(header)]

@@ -115,7 +115,10 @@ class ChosenPace:
     def _expected_s(self, trained_s: float) -> float:
         """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
-        The observed rate needs two interruptions, and a checkpoint with training seconds (earlier versions saved none).
+        The result is the given time, or the mean time between the run's interruptions if that is shorter. The mean is
+        used from the second interruption on. It needs a checkpoint with training seconds, which earlier versions did
+        not save.
+
         Example: with 3600 s given and 3 interruptions in 120 s, 40 s.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0
@@ -136,8 +139,8 @@ def choose_interval(
 ) -> IntervalChoice:
     """Return the interval, in steps of `step_s` seconds, for checkpoints that stall training for `cost_s` seconds.
 
-    The interval is Daly's optimum. It is extended until checkpoints cost at most 1 % of the training time, but at most
-    to twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
+    The interval is Daly's optimum. If checkpoints would then cost more than 1 % of the training time, it is extended,
+    up to twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
     optimum: (T / T_opt + T_opt / T) / 2 is 1.25 for T = 2 T_opt.
 
     Example: 0.1 s per checkpoint, 0.2 s per step and an interruption per 3600 s give 26.8 s, or 134 steps.

@@ -36,7 +36,7 @@ class ModelEvaluation:
 
 
 def combine(parts: Sequence[EvaluatedPart], results: Sequence[ModelEvaluation]) -> ModelEvaluation:
-    """Return the evaluation of a split from those of its parts; its loss is the mean by their shares."""
+    """Return a split's evaluation from the results of its parts; the loss is the mean, weighted by their shares."""
     if len(parts) == 1:
         return results[0]
     return ModelEvaluation(

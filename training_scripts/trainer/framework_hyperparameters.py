@@ -57,7 +57,7 @@ def refuse_initial_weights(channels: Container[str], *, script: str) -> None:
     """Reject a job with initial weights, which `script` does not read.
 
     Raises:
-        DataError: the job has the channel.
+        DataError: the job has the channel of initial weights.
     """
     if CHANNEL in channels:
         raise DataError(

@@ -40,7 +40,8 @@ def judge(
 ) -> list[str]:
     """Return the findings for which the script would fail on `ranks` ranks; none if it declares no class.
 
-    With `init`, return those for which it could not begin with these weights; none if hyperparameters are invalid.
+    With `init`, return the reasons why the script could not begin with these weights. The result is then empty if a
+    hyperparameter is invalid.
     """
     kind = declared(script)
     if kind is None:

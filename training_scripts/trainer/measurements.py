@@ -78,7 +78,7 @@ class Meter:
 
 
 def peak_memory(device: torch.device) -> tuple[int, str]:
-    """Return this rank's peak memory in bytes, and the kind of memory."""
+    """Return this rank's peak memory in bytes, and a text that describes which memory that is."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device), "GPU memory in tensors"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _BYTES_PER_KIB

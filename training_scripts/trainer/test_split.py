@@ -38,7 +38,7 @@ def describe(
         split: name of the measured split.
         num_samples: number of measured samples.
         num_split_samples: number of samples in the split.
-        measured: facts of the measurement: place, number of ranks, layout and precision.
+        measured: facts of the measurement: kind of job (`place`), number of ranks, layout and precision.
         model: facts of the model.
     """
     metrics: dict[str, float | None] = {"test_loss": result.loss}

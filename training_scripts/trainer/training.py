@@ -282,9 +282,10 @@ class Training:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Run the first step of a start, with a longer timeout if the step compiles the model.
+        """Run the first step of a start in this context, with a longer timeout if it compiles the model.
 
-        The timeout of the setup holds until the compiling step is done, afterwards `distributed_timeout_s`.
+        Collectives have the setup's timeout until a compiling step is done. All other steps have
+        `distributed_timeout_s`.
         """
         if self.hp.compile:
             step = self.state.progress.step
@@ -363,7 +364,7 @@ class Training:
         return self.state.progress.step >= self.plan.max_steps or self.has_stopped_improving()
 
     def is_logged(self, step: int) -> bool:
-        """Return whether the step has a metric line, even without a checkpoint or a stop."""
+        """Return whether the step has a metric line because of its number; a checkpoint or a stop also causes one."""
         return step == 1 or step % self.hp.log_interval == 0 or self.is_evaluated(step)
 
     def is_evaluated(self, step: int) -> bool:

@@ -165,7 +165,7 @@ class KerasCallback(keras.callbacks.Callback):
         self._stepped_at = time.perf_counter()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
-        """Note the learning rate of the step, which a schedule changes after it."""
+        """Record the learning rate that this step uses, before a schedule changes it."""
         self._learning_rate = float(_array(self.model.optimizer.learning_rate))
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:

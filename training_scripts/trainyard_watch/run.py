@@ -414,7 +414,7 @@ class Run:
                 then writes its part of it. Sharded models (FSDP, tensor parallelism) need this.
 
         Raises:
-            TypeError: an object in the state could be saved, but not loaded without running code, or is a shard.
+            TypeError: an object in the state is a shard, or cannot be loaded later without running code.
             CheckpointError: DeepSpeed's ZeRO-3 has sharded the model.
         """
         parts: dict[str, Part] = {

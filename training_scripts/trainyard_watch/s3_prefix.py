@@ -146,6 +146,6 @@ def region_of(environ: Mapping[str, str]) -> str | None:
 
 
 def encryption_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the SSE-KMS members of a put, which a bucket policy may require; an empty dict without a key."""
+    """Return the SSE-KMS arguments of PutObject, which a bucket policy may require; an empty dict without a key."""
     key = environ.get(KMS_KEY_VARIABLE)
     return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}

@@ -1,6 +1,6 @@
 """Sharded checkpoints: every rank writes its part, on its own host.
 
-As an unsharded one, a checkpoint is a folder such as `step-00000080`. It has the files of torch.distributed.checkpoint,
+A checkpoint is a folder such as `step-00000080`, as without sharding. It has the files of torch.distributed.checkpoint,
 which torch's own tools can read:
 
 - `__<rank>_0.distcp` has a rank's shards.

@@ -93,7 +93,7 @@ def resume_parts(found: Checkpoint, parts: Mapping[str, Part], ranks: Ranks) -> 
     """Restore a checkpoint of the same parts. Every rank must call it; the number of ranks may have changed.
 
     Raises:
-        CheckpointError: the checkpoint has values that the parts do not have, or lacks some, or cannot be read.
+        CheckpointError: the checkpoint cannot be read, has values that the parts lack, or lacks values of the parts.
     """
     shards = shards_of(parts)
     own = [f"{kind}.{name}" for kind, group in shards.items() for name in group]

@@ -22,7 +22,7 @@ _IF_EXISTS = "IfExists"
 
 
 class PolicyError(ValueError):
-    """A policy document is malformed, or uses an element that is not supported; the message states the place."""
+    """A policy document is malformed, or uses an element that is not supported; the message has its position."""
 
 
 class Effect(StrEnum):
@@ -106,7 +106,9 @@ class Policy:
 
     @classmethod
     def from_document(cls, document: object, *, where: str = "policy") -> Policy:
-        """Return the policy of a document; `where` is its place in error messages.
+        """Return the policy of a document.
+
+        The second argument is the document's name in error messages, such as `guard_rails[0]`.
 
         Raises:
             PolicyError: The document is malformed, or has an operator or element that is not supported.

@@ -1,4 +1,4 @@
-"""Credentials of the jobs of a role."""
+"""Access keys with which jobs act as an IAM role."""
 
 from __future__ import annotations
 
@@ -6,5 +6,8 @@ import hashlib
 
 
 def role_access_key(role_arn: str) -> str:
-    """Return the access key of a role's jobs; it identifies the role in their requests."""
+    """Return the access key with which all jobs of a role sign their requests.
+
+    The key identifies the role. It is derived from the ARN, so it never changes.
+    """
     return f"ASIA{hashlib.sha256(role_arn.encode()).hexdigest()[:16].upper()}"

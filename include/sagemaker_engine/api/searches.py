@@ -1,4 +1,7 @@
-"""Code that tuning jobs and AutoML jobs share in the API: Stop, List, and the engine's functions for their searches."""
+"""Code that tuning jobs and AutoML jobs share in the API: Stop, List, and their access to the engine.
+
+Both kinds are searches (see `searches`): they launch training and processing jobs to find the best model.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ _ORDERS: dict[str, Callable[[SearchRow], Any]] = {
 def make_ports(
     context: ApiContext, tables: SearchTables[Row, Job], kind: SearchKind
 ) -> SearchPorts[Row, Job]:
-    """Return the functions and tables through which searches of one kind use the engine.
+    """Return the functions and tables by which all tuning jobs, or all AutoML jobs, use the engine.
 
-    A search creates its jobs by the API's own Create handlers.
+    They create their training and processing jobs by the API's own Create handlers.
     """
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,

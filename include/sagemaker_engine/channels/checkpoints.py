@@ -52,7 +52,10 @@ MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected; `code` is that of a transient error if there is one."""
+    """S3 rejected some changes of a mirrored folder.
+
+    `code` is the code of the first transient error; without a transient error, of the first error.
+    """
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))

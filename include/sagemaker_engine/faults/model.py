@@ -86,7 +86,7 @@ class JobState(StrEnum):
 class Moment:
     """Moment at which a fault occurs; exactly one of three fields is set.
 
-    - `step`: when the attempt's log has shown `step=N` with N at or above this number.
+    - `step`: when the attempt's log has shown this step or a later one, as `step=N` or as XGBoost's round `[N]`.
     - `seconds`: seconds after the attempt's Training status began. For faults of service requests: seconds
       after the fault was stored.
     - `state`: when the attempt enters this phase.
@@ -124,6 +124,7 @@ class Fault:
     - `at`: None for the earliest moment: the start of Training or, for service faults, the next request.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
+    - `duration_s`: seconds for which the effect lasts (see `FaultKind`); None for no end.
     - `count`: number of times that the fault occurs in total; None for no limit. A compute fault occurs at most once
       per attempt of a job.
     - `factor`: share of the time for which a slowed host runs.

@@ -154,7 +154,7 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds that have begun and are not over, even after `count` occurrences."""
+        """Return the faults of these kinds that have begun and are not over; `count` does not end them."""
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 

@@ -43,7 +43,7 @@ class Gateway:
     """Names by which requests may address the engine."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request. An internal error of the engine is a JSON error, never an HTML page."""
+        """Answer one request. If a service of the engine fails, the response is a JSON error, never an HTML page."""
         host = environ.get("HTTP_HOST", "")
         if not self.hosts.allows(host):
             return self._refuse_host(host, environ, start_response)

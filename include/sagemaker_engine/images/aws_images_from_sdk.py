@@ -79,7 +79,7 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def _entries(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the images of one file, each with its versions (aliases included) and its processors."""
+    """Yield the entries of one file, each with the `names` of its version (aliases included) and its `processors`."""
     scopes = [config] if "versions" in config else [each for each in config.values() if _has(each)]
     for scope in scopes:
         aliases = scope.get("version_aliases", {})
@@ -129,7 +129,10 @@ def _python(base: str | None) -> str | None:
 
 
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
-    """Return the possible ends of a tag: CUDA version and system, after a Neuron SDK version if the image has any."""
+    """Return the possible last parts of a tag: CUDA version and system, or None if the tag has no such part.
+
+    An image with Neuron SDK versions has one such part per version, which begins with the version.
+    """
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given
     is_arm = entry["repository"].endswith(("-graviton", "-arm64"))

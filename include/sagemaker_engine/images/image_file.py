@@ -60,8 +60,9 @@ class ImageFile:
     """One engine image, as described by its file.
 
     - `text`: the file's content. pip installs exactly these requirements, without dependencies.
-    - `repositories`: last components of the repositories that the image emulates, unless Trainyard's own environment
-      has the package `unless`.
+    - `repositories`: last components of the repositories that the image emulates.
+    - `unless`: package that makes the image unnecessary. If Trainyard's own environment has it, that environment
+      emulates the repositories instead.
     - `tags`: first parts of the tags that it emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
     - `training_module`: AWS's framework entry point.
     - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible, too. The image's own

@@ -40,7 +40,8 @@ class MpiRuntime:
     """Mounts and PATH entries that an instance needs for an MPI launch.
 
     - `folders`: (host path, path inside) of mounts.
-    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
+    - `added`: (host path, path inside). The instance sees the entries of the host folder in addition to those of this
+      machine's own folder at the path inside.
     - `programs`: folders that are first on the PATH, as paths inside.
     """
 

@@ -307,7 +307,10 @@ class JobAttempt:
         )
 
     def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
-        """Return (FastFile channels, File channels) of a host that are mounted, as (host path, path inside)."""
+        """Return (FastFile channels, File channels) of a host that are mounted.
+
+        Each channel is a pair (host path, path inside).
+        """
         streamed: list[tuple[Path, str]] = []
         copied: list[tuple[Path, str]] = []
         names = inputs.streamed_channels(self.job)

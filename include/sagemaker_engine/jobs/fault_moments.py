@@ -38,7 +38,7 @@ class Moments:
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`subject` is the name of this attempt in the fault store's records."""
+        """Begin without a phase; `subject` is the name of this attempt in the fault store's records."""
         self._fault_store = fault_store
         self._job = job
         self._subject = subject

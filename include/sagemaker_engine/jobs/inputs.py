@@ -56,7 +56,7 @@ def streamed_channels(job: Job) -> set[str]:
 
 
 def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
-    """Return name and folder of the channels that are stored outside the instance's /opt/ml."""
+    """Return (name, folder) of each channel that is stored outside the instance's /opt/ml."""
     folder = job.host_folder(host.name) / "channels"
     return [(each.name, each) for each in sorted(folder.iterdir())] if folder.exists() else []
 
@@ -64,7 +64,8 @@ def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
 def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
     """Return the folder for an instance's files of one channel.
 
-    It is outside /opt/ml, to be mounted there. On a machine that cannot mount, it is the folder that programs read.
+    If this machine can mount, the folder is outside the instance's /opt/ml and is mounted there. Otherwise it is the
+    folder that programs read.
     """
     if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name

@@ -72,7 +72,8 @@ class InstanceRequest:
     - `copied`: (host path, path inside) of copy-on-write mounts.
     - `read_only`: (host path, path inside) of read-only mounts.
     - `volumes`: paths inside that are separate disks.
-    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
+    - `added`: (host path, path inside). The instance sees the entries of the host folder in addition to those of this
+      machine's own folder at the path inside.
     - `programs`: folders that are first on the PATH, as paths inside.
     - `descriptor`: file descriptor of the log.
     """

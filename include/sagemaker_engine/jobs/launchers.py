@@ -106,7 +106,8 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
     """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
 
-    It may if it names mpirun, or if SDK v3 created it: that SDK passes its drivers in the channel `sm_drivers`.
+    It may if its command contains mpirun, or if SDK v3 created the job. That SDK passes its drivers in the channel
+    `sm_drivers`, and one of them starts mpirun.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]

@@ -148,7 +148,9 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 
 
 def kill_leftovers(folder: Path) -> int:
-    """Kill every process with the mark of this job and return their number.
+    """Kill every process that this job started and that still runs; return the number of processes.
+
+    Such a process has the job's folder in the environment variable `JOB_VARIABLE`.
 
     With namespaces none of the user's programs is left, because the kernel ends them together with the runner.
     """

@@ -124,7 +124,7 @@ def as_json(catalogue: Sequence[ReservableType]) -> list[dict[str, Any]]:
 def search(
     catalogue: Sequence[ReservableType], request: Mapping[str, Any], *, region: str, now: float
 ) -> list[Reservation]:
-    """Return the offers for a search: those of a single window, earliest first, then at most one of two windows.
+    """Return the offers for a search: offers with one window, earliest first, then at most one offer with two windows.
 
     Reservations begin and end at 11:30 UTC and last whole days: a request for 30 hours gets two days.
 

@@ -49,7 +49,7 @@ class PlanClock:
         return DEFAULT_CATALOGUE if changed is None else read_catalogue(changed)
 
     def report(self) -> dict[str, Any]:
-        """Return the clock's lead and the catalogue."""
+        """Return the seconds by which the clock is ahead, and the catalogue, in the form of JSON."""
         return {_AHEAD: self.ahead_s(), _CATALOGUE: as_json(self.catalogue())}
 
     def change(self, document: object) -> None:

@@ -25,7 +25,7 @@ def plan_arn_of(request: Mapping[str, Any]) -> str | None:
 def rule_problems(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield the errors that a request with a training plan has regardless of the plan.
 
-    AWS documents plans for jobs without spot; warm pools in a plan are not documented, so the engine rejects them.
+    The engine rejects spot capacity and warm pools for jobs in a plan, because AWS documents neither combination.
     """
     if plan_arn_of(request) is None:
         return

@@ -128,7 +128,7 @@ def put_acl(store: ObjectStore, request: S3Request) -> Response:
 
 
 def get_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Return the stored document, or the response of a new bucket.
+    """Return the stored document of the bucket setting `name`; without one, S3's response for a new bucket.
 
     Raises:
         S3Error: NoSuchBucket, or the setting's own not-found error, such as NoSuchBucketPolicy.
@@ -144,7 +144,7 @@ def get_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
 
 
 def put_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Validate the document and store it."""
+    """Validate the request's document and store it as the bucket setting `name`."""
     document = Payload(request).document()
     if name == "policy":
         _check_json(document)
@@ -157,7 +157,7 @@ def put_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
 
 
 def delete_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Remove the stored document."""
+    """Remove the stored document of the bucket setting `name`."""
     store.set_bucket_setting(request.bucket, name, None)
     return Response(status=204)
 

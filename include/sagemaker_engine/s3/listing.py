@@ -80,7 +80,7 @@ def _scan(
 
 
 def _after(start_after: str | None, prefix: bytes, mark: bytes) -> bytes:
-    """Return the smallest key that may follow `start_after`."""
+    """Return the smallest key that may follow `start_after` in a listing with `prefix` and the delimiter `mark`."""
     if not start_after:
         return b""
     key = start_after.encode()

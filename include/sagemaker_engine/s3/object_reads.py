@@ -86,8 +86,8 @@ def get_object_attributes(store: ObjectStore, request: S3Request) -> Response:
 def check_conditions(request: S3Request, info: ObjectInfo, *, prefix: str = "") -> None:
     """Check If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC 9110, 13.2.2).
 
-    `prefix` is the header prefix of the conditions on a copy's source; it turns NotModified into
-    PreconditionFailed.
+    On a copy's source, `prefix` is the beginning of these headers' names. PreconditionFailed is then raised
+    instead of NotModified.
 
     Raises:
         S3Error: PreconditionFailed, NotModified.

@@ -108,6 +108,8 @@ class ObjectStore(BucketTable):
     ) -> ObjectInfo:
         """Point `key` at a staged blob and return the object; `also` runs in the same transaction.
 
+        Without `etag`, the ETag is the MD5 of the bytes.
+
         Raises:
             S3Error: NoSuchBucket, NoSuchKey, PreconditionFailed.
         """
@@ -196,8 +198,8 @@ class ObjectStore(BucketTable):
 
         Raises:
             S3Error: NoSuchBucket.
-            OSError: The disk fails for a reason other than being full.
-            sqlite3.Error: The same, while the index is written.
+            OSError: A file operation fails, for a reason other than a full disk.
+            sqlite3.Error: A write to the index fails, for a reason other than a full disk.
         """
         self.head_bucket(bucket)
         names = list(keys)
@@ -235,7 +237,9 @@ class ObjectStore(BucketTable):
         attributes: ObjectAttributes | None = None,
         condition: WriteCondition = ALWAYS,
     ) -> ObjectInfo:
-        """Copy an object by hard link, with its ETag. `attributes` replace the source's attributes.
+        """Copy the object `source` to `target`, both (bucket, key), by hard link and with the same ETag.
+
+        `attributes` replace the source's attributes; None keeps them.
 
         Raises:
             S3Error: NoSuchBucket, NoSuchKey, KeyTooLongError, PreconditionFailed.
@@ -283,7 +287,7 @@ class ObjectStore(BucketTable):
         """Remove the files of killed processes; return the numbers of (staging folders, unreferenced blobs).
 
         This is safe while other processes use the store: blobs are moved into place only inside write
-        transactions, and the removal holds one.
+        transactions, and the unreferenced blobs are determined inside one.
         """
         folders = self.blobs.sweep_staging()
         with self.index.write() as db:

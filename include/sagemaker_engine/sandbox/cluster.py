@@ -32,7 +32,7 @@ SETUP_LIMIT_S = 120.0
 
 
 class SandboxError(Exception):
-    """The instances could not be set up; the message is the operation that the machine rejected."""
+    """The instances could not be set up; the message is the rejected operation or another reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class SandboxCluster:
         `answer` maps the purpose of each port in the plan to a function that serves its listening socket.
 
         Raises:
-            SandboxError: The machine rejected a step of the set-up.
+            SandboxError: The machine rejected a step of the set-up, or the set-up did not end in time.
         """
         self.plan = plan
         self._answer = answer or {}
@@ -114,7 +114,7 @@ class SandboxCluster:
                 return
 
     def first_process(self, instance: str) -> int:
-        """Return this machine's process id of the instance's process 1; 0 if it is not running."""
+        """Return the id on this machine of the instance's first process (process 1); 0 if it is not running."""
         return self._pids.get(instance, 0) if instance in self._running else 0
 
     @property
@@ -123,10 +123,10 @@ class SandboxCluster:
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
-        """Return the path on this machine of `path`, a path in an instance that has not been started yet.
+        """Return the path by which this machine opens `path` of an instance that has not been started yet.
 
-        The instance needs a mount namespace. The path becomes invalid when the namespace ends: open it to use it for
-        longer.
+        The instance needs a mount namespace. The returned path becomes invalid when the namespace ends; a file that
+        was opened by it remains usable.
         """
         folder = next(each.folder for each in self.plan.instances if each.name == instance)
         return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")

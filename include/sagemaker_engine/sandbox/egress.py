@@ -54,7 +54,10 @@ class EgressProxy:
     def __init__(
         self, environment: Mapping[str, str], *, refuses: Callable[[str], bool] = is_of_this_machine
     ) -> None:
-        """`environment` may name this machine's own proxy (HTTPS_PROXY, HTTP_PROXY); `refuses` rejects IP addresses."""
+        """`environment` may name this machine's own proxy (HTTPS_PROXY, HTTP_PROXY).
+
+        `refuses` returns whether connections to an IP address are rejected.
+        """
         self._refuses = refuses
         self._upstream = {
             "https": _proxy_address(environment, "https"),
@@ -86,7 +89,10 @@ class EgressProxy:
                 pump_both_ways(inside, outside)
 
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
-        """Open and return the requested connection. Unless it is a tunnel, the request's head is sent to it.
+        """Open and return the connection for the request whose `head` came from the socket `inside`.
+
+        The head is sent on the new connection, except for a tunnel (CONNECT) without this machine's own proxy: it is
+        confirmed to `inside` instead.
 
         Raises:
             ForbiddenTargetError: The host is this machine.
@@ -137,7 +143,10 @@ class EgressProxy:
         raise failure or OSError(f"{host} has no address")
 
     def _check_name(self, host: str) -> None:
-        """Check a host to which this machine's proxy will connect, if it is an IP address or a name of localhost."""
+        """Check a host before this machine's own proxy connects to it; raise ForbiddenTargetError for this machine.
+
+        Only IP addresses and names of localhost are checked: the proxy resolves all other names.
+        """
         if host.lower().rstrip(".").endswith("localhost"):
             host = "127.0.0.1"
         with contextlib.suppress(socket.gaierror):  # A name, which this machine's proxy resolves.

@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def is_alive(pid: int | None, start_ticks: int | None) -> bool:
-    """Return whether the process with this id and start time is running. A zombie does not count as running."""
+    """Return whether the process with this id and start time is running; False if `pid` is None.
+
+    A zombie does not count as running.
+    """
     if pid is None:
         return False
     try:

@@ -142,7 +142,10 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _finish(self, jobs: list[Job], ending: dict[str, Any] | None) -> bool:
-        """End the search if it should end, and return whether it has ended. Called only while no job is active."""
+        """End the search if it should end, and return whether it has ended. Called only while no job is active.
+
+        `ending` is the outcome that `_ending` returned, or None.
+        """
 
     def _poll(self, job: Job) -> Job | None:
         """Launch the job if it was not launched, record its result if it has ended, and return it.

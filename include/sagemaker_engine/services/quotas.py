@@ -152,7 +152,10 @@ def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
 
 
 def over(quota: Quota, *, used: float, delta: float) -> tuple[str, str]:
-    """Return code and message of the service's error for an exceeded quota; `used` and `delta` are in its unit."""
+    """Return (code, message) of the service's error for an exceeded quota.
+
+    `used` is the current use and `delta` the use by the rejected job, both in the quota's unit.
+    """
     unit = quota.unit
     message = (
         f"The account-level service limit '{quota.name}' is {quota.value:.0f} {unit}, with current utilization of "

@@ -1,4 +1,4 @@
-"""An engine as a separate process, with its faults and its clock of training plans, for tests of any client."""
+"""An engine as a separate process for tests of any client, with control of its faults and its training plans' clock."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def times_fired(endpoint_url: str) -> list[int]:
 
 
 def advance_plans(endpoint_url: str, seconds: float) -> None:
-    """Move the clock of the training plans ahead; every window comes nearer by as many seconds.
+    """Move the engine's clock for training plans ahead: their windows of reserved capacity begin and end sooner.
 
     Raises:
         ValueError: The engine rejects the number.

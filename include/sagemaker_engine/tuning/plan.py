@@ -27,7 +27,10 @@ _FRACTION_CEILING = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One training job definition of the search; `template` is its structure in the request."""
+    """One training job definition of the search.
+
+    `template` is the unchanged definition from the request. `static` has the hyperparameters that are not tuned.
+    """
 
     name: str | None
     metric: str
@@ -125,11 +128,12 @@ def read_hyperband(
 
 
 def with_chosen_ranges(ranges: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return ParameterRanges with a range for each AutoParameter that can have one, and the values of the others.
+    """Return (ParameterRanges, fixed values by name), between which the AutoParameters are divided.
+
+    An AutoParameter gets a range if its hint is a positive number; otherwise the hint is its fixed value.
 
     The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
     between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times.
-    Values that are not positive numbers stay at their hint.
     """
     chosen: dict[str, Any] = {key: list(value) for key, value in ranges.items()}
     fixed = {}

@@ -95,8 +95,10 @@ class Range:
     def share_of(self, text: str) -> float:
         """Return the position of a value on the range's scale, from 0 to 1; the inverse of `at`.
 
-        A category or an integer has the middle of its part of the scale. The only value of a range has 0.5. Example:
-        between 0.0001 and 1, 0.01 has 0.5 on a logarithmic scale.
+        Each category and each integer covers an interval of the scale; its position is the centre of this interval.
+        The position is 0.5 for the only value of a range.
+
+        Example: on a logarithmic scale from 0.0001 to 1, the position of 0.01 is 0.5.
         """
         if self.kind is RangeKind.CATEGORICAL:
             values = tuple(self)

@@ -85,7 +85,9 @@ def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocati
 
 
 def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Check that all variables that were read at the parent's start have the same values.
+    """Check that the program can use the variables that the interpreter or a library read at the parent's start.
+
+    Their values in `wanted`, the program's environment, and in `own`, the parent's, must be equal.
 
     Raises:
         UnfitError: A value differs.

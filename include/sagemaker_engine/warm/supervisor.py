@@ -92,7 +92,7 @@ class WarmSupervisor:
         credentials = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, uid, _ = struct.unpack("3i", credentials)
         if uid != os.geteuid():
-            raise UnfitError(f"the caller is user {uid}")
+            raise UnfitError(f"the caller is user {uid}, not the user of the warm parent")
         return int(pid)
 
     def _plan(

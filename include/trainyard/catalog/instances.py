@@ -103,7 +103,7 @@ def ranks_on(instance_type: str) -> int:
 
 
 def first_accelerated(instance_types: Sequence[str]) -> str | None:
-    """Return the first type with accelerators, otherwise the first; None without any.
+    """Return the first type with accelerators; if no type has any, the first type. None without types.
 
     The groups of a job share one image. As with the SDK's estimator, it is an image for the accelerators.
     """

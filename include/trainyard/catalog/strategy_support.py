@@ -57,7 +57,10 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCondition:
-    """One condition of a combination. `values` holds the accepted names, or a single version."""
+    """One condition of a combination.
+
+    `values` holds the accepted names, or a single version. `sign` is `=`, `>=` or `<`; empty for a flag.
+    """
 
     name: str
     sign: str

@@ -20,7 +20,7 @@ def paid_usd(jobs: Iterable[Mapping[str, Any]]) -> float:
 
 
 def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
-    """Return the most that one attempt on a rung can cost in USD; None if its type or price is unknown.
+    """Return the most in USD that one attempt on a capacity tier can cost; None if its type or price is unknown.
 
     Spot counts at the on-demand price. Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 0.23 USD.
     """

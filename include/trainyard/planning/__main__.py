@@ -4,7 +4,7 @@ The file has the fields of `trainyard.planning.plan_request`: a model (`{"model"
 `num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and `instance_types`.
 
 A file that leaves fields of `train_end_to_end` to the planner (`{"strategy": "auto", "instance_type": "auto", ...}`) is
-a run's conf. The command then prints the conf with the planner's choices as JSON, and the reasons as an error output.
+a run's conf. The command then prints the conf with the planner's choices as JSON, and the reasons to stderr.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table and return 0. Return 1 if the request is invalid or nothing fits, 2 if the file is unreadable."""
+    """Print the table, or the conf with the planner's choices, and return 0.
+
+    Return 1 if the request is invalid or nothing fits, 2 if the file is unreadable.
+    """
     parser = argparse.ArgumentParser(prog="trainyard plan", description=__doc__)
     parser.add_argument("conf", type=Path, nargs="?", help="a JSON file (default: an example)")
     path: Path | None = parser.parse_args(argv).conf

@@ -67,9 +67,10 @@ def _full_disk(
 ) -> Iterator[Finding]:
     """Yield a warning if a host's checkpoints and the model do not fit into its volume or its local disks.
 
-    Before a restart, a host has its own part of the kept checkpoints, of those that wait for their upload, and of the
-    one that is being written. After a restart, it has all parts of the kept checkpoints and of one more, and its own
-    part of the next one.
+    Before a restart, a host has only its own part of each checkpoint: of the kept ones, of those that wait for their
+    upload, and of the one that is being written.
+
+    After a restart, it has the kept checkpoints and one more in full, and its own part of the next one.
     """
     hosts = 1 if conf.strategy in _WRITTEN_BY_ONE_HOST else conf.instance_count
     copies = kept + UNDERWAY_CHECKPOINTS + 1

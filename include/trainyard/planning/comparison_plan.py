@@ -33,7 +33,7 @@ class Cell:
     """One training of a comparison: a strategy on a number of ranks.
 
     Attributes:
-        distribution: the SDK's distribution, with `processes_per_host` if its section supports that.
+        distribution: `distribution` argument of the SDK, with `processes_per_host` in each section that supports it.
     """
 
     name: str

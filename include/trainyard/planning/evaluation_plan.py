@@ -76,8 +76,8 @@ class EvaluationPlan:
         memory_bytes: peak memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         usable_bytes: usable memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         max_run_s: limit of the job; 0 in the last step, which counts towards the training's limit.
-        max_samples: largest number of evaluated samples. A derived value takes about half of max_run_s; in the last
-            step, LAST_STEP_SHARE of the training's limit.
+        max_samples: largest number of evaluated samples. If the conf has none, it is derived from the time: about
+            half of max_run_s or, in the last step, LAST_STEP_SHARE of the training's limit.
         tokens_per_s: estimated speed of all processes together.
         estimated_s: estimated seconds for max_samples, with the start-up of the job.
         unfit: reason why the type cannot run the evaluation; None if it can.
@@ -497,5 +497,13 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
 
 
 def _derived_run_s(conf: RunConf, start_s: float) -> int:
-    """Return the training's limit, at most a day; but at least four start-ups, and at most the service's limit."""
+    """Return the time limit in seconds of the evaluation's job, for a conf without one.
+
+    It is the training's limit, or a day if that limit is longer. It is raised to four start-ups of the job if it is
+    shorter. In any case the service's limit is the maximum.
+
+    Args:
+        conf: the run's conf.
+        start_s: estimated seconds of one start-up.
+    """
     return min(LIMIT_S, max(min(conf.max_run_s, LONGEST_DERIVED_S), int(4 * start_s)))

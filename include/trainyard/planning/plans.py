@@ -139,7 +139,10 @@ def _powers_of_two(most: int) -> list[int]:
 def _best_of_cluster(
     request: PlanRequest, cluster: Cluster, *, allowed: Callable[[PlanCandidate], bool], since: str
 ) -> _Choice | Rejection:
-    """Return the simplest of the fastest allowed candidates that fit, or the reason why the cluster is rejected."""
+    """Return the best allowed candidate that fits into the cluster, or the reason why the cluster is rejected.
+
+    The best is the simplest candidate with a step time of at most AS_FAST times the lowest one.
+    """
     instance = cluster.hardware.instance
     name = f"{cluster.instance_count} x {instance.name}"
     if cluster.hardware.peak_tflops(request.precision) is None:

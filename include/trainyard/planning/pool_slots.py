@@ -79,7 +79,7 @@ def referred(value: object, conf: Mapping[str, Any]) -> object:
 
 
 def first_instance_type(conf: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's training: with a capacity ladder or groups, that of the first one.
+    """Return the instance type of a run's training: with a ladder or groups, that of the first rung or group.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.

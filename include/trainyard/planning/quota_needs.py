@@ -51,8 +51,10 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
 def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
     """Yield the quotas that the training needs.
 
-    One is for the longest run time, `max_run_s`. The others are for the instances of each rung outside a training plan
-    or, without a capacity ladder, for those of `instance_type` or of all instance groups.
+    One quota is for the longest run time, `max_run_s`. The others are for instances:
+
+    - With a capacity ladder: the instances of each rung. A rung with a training plan needs no quota.
+    - Without a ladder: the instances of `instance_type`, or of all instance groups.
     """
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 def evaluation_fallback(
     conf: RunConf, *, trained_on: str | None, job_attempts: int
 ) -> EvaluationPlan | None:
-    """Return the plan of a processing job that evaluates if the training ended before the evaluation in its last step.
+    """Return the plan of the processing job that replaces an evaluation in the training's last step.
 
-    None if no type can run that job, or if the run could then cost more than its budget.
+    The job is needed if the training ended before that step. None if no type can run the job, or if the run could then
+    cost more than its budget.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     plan = plan_evaluation(other, trained_on=trained_on)
@@ -87,8 +88,8 @@ def total_cost(
 def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
     """Return the budget of all training attempts: the run's minus the search and one attempt of each other job.
 
-    Return None without a budget, and otherwise at least a cent. If the other jobs use up the budget, the check before
-    the first attempt rejects it.
+    Return None without a budget, and otherwise at least a cent. If the other jobs use up the budget, the cost check
+    before the first attempt rejects the training.
 
     Args:
         conf: the run's conf.

@@ -138,7 +138,7 @@ def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:
-    """Return the budget of all training attempts: the run's minus one attempt of each other job; None without one."""
+    """Return the run's budget minus one attempt of each job other than the training; None without a budget."""
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))

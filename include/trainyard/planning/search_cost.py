@@ -24,7 +24,7 @@ class SearchCost:
     Attributes:
         once_usd: cost of all trials for their longest time, limited by the search's time and its share of the budget
             or the cost cap; None if the price is unknown.
-        ceiling_usd: the same with all attempts of the search. The share limits them together.
+        ceiling_usd: the same for all attempts of the search together. The share limits their sum, not each attempt.
         trial_usd: cost of one trial for its longest time; None if the price is unknown.
         note: calculation, in words.
     """
@@ -73,7 +73,7 @@ def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
 
 
 def search_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield an error if the search's share of the budget is too small for the trials that it starts first."""
+    """Yield an error if the search's share of the budget is too small for the first parallel trials."""
     search, cost = search_of(conf), None
     try:
         cost = search_cost(conf)

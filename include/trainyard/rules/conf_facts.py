@@ -68,7 +68,8 @@ def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
 def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the run's conf with the learning rate of one of its jobs.
 
-    If a rule stopped the training, the retry's job may have a learning rate that differs from the conf's.
+    If a rule stopped the training, the retry's job may have a learning rate that differs from the conf's. The retry
+    policy is left out of the result, because the job's learning rate is known.
     """
     rate = decoded(hyperparameters).get("learning_rate")
     if not isinstance(rate, int | float):

@@ -161,7 +161,8 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
     """Return one verdict for a rule's verdicts in all jobs.
 
-    It starts from the last verdict with an issue; without one, from the last evaluated verdict, or the last of all.
+    Its counts are sums, and its issues are those of all jobs. All other fields are copied from one verdict, in this
+    order of preference: the last with an issue, the last evaluated, the last of all.
     """
     verdicts = [verdict for _, verdict in told]
     with_issues = [each for each in verdicts if each["issues"]]

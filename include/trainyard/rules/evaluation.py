@@ -104,8 +104,8 @@ class Verdict:
     def status_details(self) -> str:
         """Details of the status, at most 1024 characters; empty for an evaluated rule without issues.
 
-        For an issue, AWS's sentence, verbatim from its notebooks, then the evidence. Otherwise the error, or the
-        reason why the rule was not evaluated.
+        The error if the rule failed, or the reason why it was not evaluated. Otherwise AWS's sentence about the first
+        issue, verbatim from its notebooks, and then the evidence.
         """
         if self.error is not None:
             return shortened(self.error, limit=MOST_DETAILS)
@@ -333,7 +333,7 @@ class _RuleRun:
         return self._said_why_not() or f"needs {self._rule.NEEDS}"
 
     def _said_why_not(self) -> str | None:
-        """Return the reason why the records were not enough; None if there were none."""
+        """Return the reason why the rule evaluated nothing; None if no reason is known."""
         if self._configured.left_out is not None:
             return self._configured.left_out
         if self._is_warming_up:

@@ -89,10 +89,10 @@ class ExplodingTensor(Rule):
     Source: SageMaker Developer Guide, ExplodingTensor. A tensor's norm is enough, since NaN and infinity propagate
     through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
 
-    With `skipped_steps`, which the robust profile sets, steps that the training skips are allowed in gradients and
-    outputs. An issue then needs `skipped_steps` non-finite steps in a row if a loss scaler may skip steps
-    (`NonFinite`), and in any case more than the script itself skips, or 5 if that is unknown. An output does not count
-    as NaN if only its variance is NaN, as for a mask of minus infinities.
+    With `skipped_steps`, which the robust profile sets, gradients and outputs may be non-finite in steps that the
+    training skips. An issue then needs more such steps in a row than the script itself skips, or 5 if that number is
+    unknown. If a loss scaler may skip steps, too (`NonFinite`), an issue needs at least `skipped_steps` of them. An
+    output does not count as NaN if only its variance is NaN, as for a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -205,7 +205,7 @@ class _NotLearning(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plateau(LossRule):
-    """The loss stopped falling: from the second to the last third of the run it fell by less than `diff_percent`.
+    """The loss stopped falling: from the run's second third to its last third it fell by less than `diff_percent`.
 
     The rule compares the means of the two thirds. The thirds grow with the run, since losses fall like a power of the
     steps. The rule is evaluated only if a fall of `detectable_percent` would exceed the noise (`noise_factor` standard

@@ -40,17 +40,21 @@ class LossRule(Rule):
 class NonFinite(LossRule):
     """On any rank, the loss or the gradient norm is NaN or infinite, and the training does not skip the step.
 
-    A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, an
-    issue therefore needs `skipped_steps` such norms in a row. The default exceeds the number of halvings from 2^32,
-    Megatron-LM's first scale, to 1. A non-finite loss with a finite gradient norm is treated in the same way, because
-    the step damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
+    An issue needs a number of non-finite values in a row, which the first matching case determines:
 
-    Otherwise one step is enough if the script is known to skip no steps (`on_non_finite: fail`) and has no loss scaler.
-    If it is known to skip some (`skip`), an issue needs more in a row than it may skip. If it may skip steps, an issue
-    needs `patience` values in a row, or `skipped_steps` once the run has continued after such a value: after a step
-    with NaN that is not skipped, all losses are NaN. If the script ended the run at such a step, this step is enough,
-    unless its gradient norm is finite. Source: torchtitan checks both before each optimizer step (torchtitan/train.py,
-    2026-08).
+    1. Gradient norms, if a loss scaler may skip steps (fp16 or an unknown precision): `skipped_steps`. A scaler skips
+       steps whose gradient norm is not finite, and recovers. The default exceeds the number of halvings from 2^32,
+       Megatron-LM's first scale, to 1.
+    2. Losses, if the gradient norm of the step is finite: `skipped_steps`, because the step damages nothing. For
+       example, torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
+    3. No loss scaler, and the number of steps that the script skips is known: one more than that number. With
+       `on_non_finite: fail` this is one value.
+    4. A loss scaler, or an unknown number of skipped steps: `patience`. Once the run has continued after such a value,
+       it is `skipped_steps`, because all losses are NaN after a step with NaN that is not skipped.
+
+    In every case it is more than the script is known to skip. If the script ended the run at a non-finite step, this
+    step is enough, unless its gradient norm is finite. Source: torchtitan checks both before each optimizer step
+    (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -96,7 +100,12 @@ class _NonFinite(RuleState[StepRecord]):
             yield HEALTHY
 
     def _needed(self, name: str, *, allows: bool) -> int:
-        """Return the number of values in a row for an issue; `allows`: such values do no damage."""
+        """Return the number of non-finite values in a row that make an issue.
+
+        Args:
+            name: name of the value, `loss` or `gradient norm`.
+            allows: whether a non-finite value does no damage at this step.
+        """
         has_continued = self._may_skip and self._rows[name].has_ended
         return self._most if allows or has_continued else self._fewest
 
@@ -114,15 +123,20 @@ class LossSpike(LossRule):
     """The loss spikes (a warning) or diverges (an error).
 
     A spike: `patience` losses in a row are above `median + num_mads * MAD` and above `ratio` times the median of the
-    last `window` steps. Such losses are not added to the window. Source: Llm-foundry's KillLossSpike (2 times the mean,
+    last `window` steps. Such losses are not added to the window. Source: LLM Foundry's KillLossSpike (2 times the mean,
     5 in a row, window 100), with medians in place of means. Remedy: Chowdhery et al. 2022 (PaLM) restart about 100
     steps earlier and skip 200 to 500 batches.
 
-    Divergence: growth by a factor that does not shrink, far beyond what the run has shown. For `stop_steps` steps each
-    loss is above `stop_growth` times the run's earlier maximum. Of these losses, the median of each third is at least
-    `stop_growth` times that of the third before. The logarithm of the last such factor is at least `stop_acceleration`
-    times that of the first (1 is exponential growth). The last median is above `stop_ratio` times the earlier maximum.
-    In six equal pieces of the last two thirds, each median is at least `stop_growth` times that of the piece before.
+    Divergence: growth by a factor that does not shrink, far beyond what the run has shown. All of these hold:
+
+    - For `stop_steps` steps and at least `stop_patience` losses, each loss is above `stop_growth` times the run's
+      earlier maximum. The other conditions are about these losses.
+    - The median of each third is at least `stop_growth` times that of the third before.
+    - The logarithm of the second such factor is at least `stop_acceleration` times that of the first (1 is exponential
+      growth).
+    - The newest loss and the median of the last third are above `stop_ratio` times the earlier maximum.
+    - In six equal pieces of the last two thirds, each median is at least `stop_growth` times that of the piece before.
+
     A too large learning rate and an unstable critic let the loss grow in this way until it overflows. Growth that slows
     down or pauses is only a warning, because healthy losses show it: a generator's loss against a better discriminator,
     beta * KL, or a critic's loss while returns rise. Losses of zero and below are not evaluated, because they have no

@@ -33,7 +33,8 @@ class Reaction:
 class Reactions:
     """Actions that follow issues.
 
-    A rule without a configured action has that of the issue's severity; a rule on silence then only warns.
+    If a rule has no configured action, the action depends on the issue's severity. Rules on silence without a
+    configured action only warn.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Reactions:
         return self._rules.get(name)
 
     def of_rule(self, rule: str) -> RuleAction | None:
-        """Return the action that follows an error of a catalogue rule; None if the rule is not evaluated."""
+        """Return the action after an issue of severity error of a catalogue rule; None if the rule is not evaluated."""
         found = next(
             (
                 each

@@ -24,9 +24,10 @@ class LRSanity(Rule):
     If the conf declares a linear warm-up and a cosine decay, the rate may differ from the declared one by at most
     `tolerance` times the peak. Zeros and jumps are then not checked.
 
-    Without a declared schedule a rate of zero is expected at the first step and at the end of a decay, that is if:
+    Without a declared schedule a rate of zero is expected at the first step and at the end of a decay. The end of a
+    decay is assumed if:
 
-    - it is the run's last step,
+    - the step is the run's last,
     - the rate before was at most `decayed_share` of the highest so far, or
     - another fall as large as the last one would reach zero (below 1 % of the highest so far).
 

@@ -294,7 +294,9 @@ def _gpu(data: Mapping[str, Any]) -> GpuSample:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return a field's value with `nan`, `inf` and `-inf` as floats. Converted values are returned unchanged.
+    """Return a field's value with `nan`, `inf` and `-inf` as floats.
+
+    Tuples and `tensors` are returned unchanged.
 
     Raises:
         _WrongLineError: the value has a wrong type for its key.

@@ -112,6 +112,8 @@ class LedgerEntry:
                 "the document is not a ledger entry",
                 got=repr(text[:200]),
                 allowed=f"JSON with the keys {', '.join(each.name for each in fields(cls))}",
+                next_step="restore the document below the run's ledger/ prefix; delete it only if its resource has "
+                "ended",
             ) from error
 
 

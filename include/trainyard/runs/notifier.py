@@ -25,13 +25,13 @@ class Notice:
 
     Attributes:
         event: identifier of the event within the run, the same on every try, such as `<job>:interruption:2`.
-        says: one line that describes the event.
+        summary: one line that describes the event.
         facts: details of the event, by name.
     """
 
     occasion: Occasion
     event: str
-    says: str
+    summary: str
     facts: Mapping[str, Any]
 
 
@@ -83,7 +83,7 @@ class Notifier:
     def message(self, notice: Notice) -> dict[str, Any]:
         """Return the SNS Publish request. For a FIFO topic it has a message group and a deduplication id."""
         told = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
-        lines = [f"{notice.says}.", "", *(f"{name}: {value}" for name, value in told.items())]
+        lines = [f"{notice.summary}.", "", *(f"{name}: {value}" for name, value in told.items())]
         attributes = {
             "occasion": str(notice.occasion),
             "dag_id": self.dag_id,
@@ -91,7 +91,7 @@ class Notifier:
         }
         return {
             "TopicArn": self.notifications.topic_arn,
-            "Subject": _subject(f"Trainyard {notice.occasion}: {notice.says}"),
+            "Subject": _subject(f"Trainyard {notice.occasion}: {notice.summary}"),
             "Message": _bounded("\n".join(lines)),
             "MessageAttributes": {
                 name: {"DataType": "String", "StringValue": value}
@@ -133,7 +133,7 @@ def interruption_notice(
     return Notice(
         occasion=Occasion.SPOT,
         event=f"{job_name}:interruption:{number}",
-        says=f"Spot capacity of job {job_name} was interrupted (interruption {number})",
+        summary=f"Spot capacity of job {job_name} was interrupted (interruption {number})",
         facts={
             "job": job_name,
             "instances": instances,
@@ -156,7 +156,7 @@ def stop_notice(
 
     Args:
         stop: the stop, as in the run's record.
-        by: `its cost cap`, or another cause.
+        by: the cause, as the sentence `The training was stopped by ...` ends: `its cost cap` or `idle accelerators`.
         run_cost_usd: cost of the whole run; None if it is unknown.
         model: the registered version of the last model; None if it was not registered.
         report: the report's address.
@@ -165,7 +165,7 @@ def stop_notice(
     return Notice(
         occasion=Occasion.BUDGET,
         event=f"stop:{by}",
-        says=f"The training was stopped by {by}",
+        summary=f"The training was stopped by {by}",
         facts={
             "step": "unknown" if stop.step is None else stop.step,
             "cost of the training": _amount(stop.cost_usd),
@@ -192,7 +192,7 @@ def question_notice(
     return Notice(
         occasion=Occasion.APPROVAL,
         event=event,
-        says=f"The run waits for an answer: {subject.rstrip('?')}",
+        summary=f"The run waits for an answer: {subject.rstrip('?')}",
         facts={
             **facts,
             "next": f"answer in Airflow's Required Actions within {format_duration(timeout_s)}; "
@@ -216,7 +216,7 @@ def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) 
     return Notice(
         occasion=Occasion.BUDGET if is_budget else Occasion.FAILURE,
         event=f"{task}:{try_number}:{kind}",
-        says=f"The run failed in task {task}: {failure.get('what') or 'see its log'}",
+        summary=f"The run failed in task {task}: {failure.get('what') or 'see its log'}",
         facts={**facts, "report": report},
     )
 
@@ -226,18 +226,18 @@ def rule_notice(
     job_name: str,
     rule: str,
     step: int,
-    says: str,
+    evidence: str,
     was_stopped: bool,
     cost_usd: float | None = None,
 ) -> Notice:
-    """Return the notification of a rule's first issue in a job; `cost_usd` is at least the job's cost so far."""
+    """Return the notification of a rule's first issue in a job; `cost_usd` is an upper bound of its cost so far."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",
-        says=f"Rule {rule} found an issue at step {step} of job {job_name}",
+        summary=f"Rule {rule} found an issue at step {step} of job {job_name}",
         facts={
             "job": job_name,
-            "evidence": says,
+            "evidence": evidence,
             "cost so far": _amount(cost_usd, prefix="at most "),
             "then": "the training is stopped" if was_stopped else "the training continues",
         },

@@ -110,9 +110,9 @@ class SourceRecord:
 
     Attributes:
         share: share of the training's samples.
-        source_uri: the source.
-        dataset_uri: its own data set.
-        train_tokens: tokens of its train split.
+        source_uri: address of the original data; None if unknown.
+        dataset_uri: address of the sharded data set of this source.
+        train_tokens: number of tokens in the train split of that data set.
     """
 
     name: str
@@ -179,13 +179,22 @@ class RunRecord:
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
-        cost: total_usd, is_complete, once_usd, ceiling_usd, budget_usd, max_cost_usd, saved_usd, warm_pool_usd,
-            tokens_trained, usd_per_million_tokens; note (on the prices); estimate_usd (low, expected, high, by
-            preflight); estimate_error, the total's difference from the expected value, relative to that value;
-            on_demand_usd, the cost of the same seconds without spot; saved_fraction, the share of it that spot saved;
-            usd_per_epoch of the training; and usd_per_loss_point, per whole point by which the validation loss fell
-            from its first measurement to its lowest. On AWS also bill_due_at; after `trainyard bill` also bill
-            (`RunBill`) and bill_error, its relative difference from the ledger.
+        cost: the costs of the run, with these members. A member without a value is None or absent.
+
+            - total_usd: known costs of all jobs and warm pools; is_complete: whether every job's cost is known.
+            - warm_pool_usd: the part of total_usd for warm pools.
+            - ceiling_usd: the most that the run can cost; once_usd: the same with one attempt per job.
+            - budget_usd, max_cost_usd: the limits in the run's conf.
+            - estimate_usd: preflight's estimate, with low, expected and high.
+            - estimate_error: total_usd / expected - 1.
+            - saved_usd: amount that spot saved; on_demand_usd: the cost of the same seconds without spot;
+              saved_fraction: saved_usd / on_demand_usd.
+            - tokens_trained, usd_per_million_tokens, usd_per_epoch: for all attempts of the training.
+            - usd_per_loss_point: training cost per whole point by which the validation loss fell from its first
+              measurement to its lowest.
+            - note: on the prices.
+            - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
+            - bill, bill_error: after `trainyard bill`, the bill (`RunBill`), and bill / ledger - 1.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.

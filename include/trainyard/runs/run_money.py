@@ -54,7 +54,10 @@ def run_money(
 
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
-    """Return the cost of the warm pools: per job, the billed seconds in the ledger minus those of its run."""
+    """Return the cost of the warm pools in USD.
+
+    The seconds of a job's warm pool are its billable seconds in the ledger, minus those in the job's own record.
+    """
     entries = ledger.get("entries", ())
     billed_s = {
         each["name"]: each["billable_seconds"] for each in entries if each.get("billable_seconds")

@@ -28,13 +28,14 @@ class FailureRow:
     """One cause: the pattern of its text, its error class and the next step.
 
     Attributes:
+        summary: the cause in words, for the error's message.
         is_weak: whether the text is an after-effect, such as a lost peer; a cause in the logs takes precedence.
         is_of_peers: whether the text reports the end of another rank; any other cause on any host takes precedence.
     """
 
     pattern: re.Pattern[str]
     error: FailureKind
-    says: str
+    summary: str
     next_step: str
     is_weak: bool = False
     is_of_peers: bool = False
@@ -43,7 +44,7 @@ class FailureRow:
 def _row(
     pattern: str,
     error: FailureKind,
-    says: str,
+    summary: str,
     next_step: str,
     *,
     is_weak: bool = False,
@@ -52,7 +53,7 @@ def _row(
     return FailureRow(
         pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
         error=error,
-        says=says,
+        summary=summary,
         next_step=next_step,
         is_weak=is_weak,
         is_of_peers=is_of_peers,

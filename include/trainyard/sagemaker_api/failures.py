@@ -82,10 +82,10 @@ def failure_error(
     if raised is None and row is not None and row is not _match(reason):
         raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
     if row is None:
-        says, kind = "the job failed for an unknown reason", JobFailedError
-        return _failed(snapshot, kind, says, log_hint or "read the job's log", raised=raised)
+        summary, kind = "the job failed for an unknown reason", JobFailedError
+        return _failed(snapshot, kind, summary, log_hint or "read the job's log", raised=raised)
     hint = f"{row.next_step}; log: {log_hint}" if log_hint else row.next_step
-    return _failed(snapshot, row.error, row.says, hint, raised=raised)
+    return _failed(snapshot, row.error, row.summary, hint, raised=raised)
 
 
 def cause_rank(log_lines: Iterable[str]) -> int:
@@ -248,13 +248,13 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
         case "MaxRuntimeExceeded":
             limit = _limit("max_run", snapshot.max_run_s)
             kind = TimeLimitError
-            says = f"the job reached {limit} and was stopped"
+            summary = f"the job reached {limit} and was stopped"
             step = "raise max_run, or lower max_steps; a new job resumes from the last checkpoint"
             if snapshot.kind == "processing":
                 step = "raise max_run, or reduce the job's work"
         case "MaxWaitTimeExceeded":
             limit = _limit("max_wait", snapshot.max_wait_s)
-            says = (
+            summary = (
                 f"the wait for spot capacity and the training together reached {limit}"
                 if snapshot.started_at
                 else f"no spot capacity became available within {limit}"
@@ -262,30 +262,30 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             kind = SpotInterruptionError
             step = "raise max_wait, use another instance type, or switch spot off"
         case _ if stopped_for is StopCause.HUNG:
-            says, kind = "its training logged no progress and was stopped", HungJobError
+            summary, kind = "its training logged no progress and was stopped", HungJobError
             step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
-            says, kind, step = (
+            summary, kind, step = (
                 "it got no instances within the max_wait_s of its tier in the capacity ladder",
                 CapacityError,
                 WAIT_STEP,
             )
         case _ if stopped_for is StopCause.WINDOW:
-            says, kind = (
+            summary, kind = (
                 "it was stopped before the window of its training plan ended",
                 CapacityError,
             )
             step = "a new attempt resumes from the last checkpoint, on the next tier or in the next window"
         case _ if stopped_for is StopCause.TIME:
-            says, kind = "its time was used up before a trial had a result", TimeLimitError
+            summary, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"
         case _ if snapshot.kind in {"tuning", "automl"}:
-            says, kind = "the search was stopped", JobStoppedError
+            summary, kind = "the search was stopped", JobStoppedError
             step = "if the stop was not intended, clear the task: a new search begins"
         case _:
-            says, kind = "the job was stopped", JobStoppedError
+            summary, kind = "the job was stopped", JobStoppedError
             step = "if the stop was not intended, clear the task: training resumes from the last checkpoint"
-    return _failed(snapshot, kind, says, step)
+    return _failed(snapshot, kind, summary, step)
 
 
 def _ending(snapshot: JobSnapshot) -> str | None:
@@ -305,7 +305,7 @@ def _limit(name: str, seconds: int | None) -> str:
 def _failed(
     snapshot: JobSnapshot,
     kind: FailureKind,
-    says: str,
+    summary: str,
     next_step: str,
     *,
     raised: str | None = None,
@@ -313,7 +313,7 @@ def _failed(
     """Return the error; `raised` is the log line that names the exception, if the reason names none."""
     reason = _reason(snapshot)
     got = "\n".join(each for each in (reason, raised) if each) or None
-    what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {says}"
+    what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {summary}"
     where = f"job {snapshot.name}"
     if issubclass(kind, QuotaExceededError):
         return kind(

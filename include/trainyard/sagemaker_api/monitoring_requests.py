@@ -48,14 +48,18 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """One kind of alarm: its metric, its threshold and the number of consecutive minutes."""
+    """One kind of alarm: its metric, its threshold and the number of consecutive minutes.
+
+    Attributes:
+        description: text of the alarm's description.
+    """
 
     name: str
     metric: str
     comparison: str
     threshold: float
     minutes: int
-    says: str
+    description: str
 
 
 _HOST_ALARMS = (
@@ -65,7 +69,7 @@ _HOST_ALARMS = (
         comparison="LessThanThreshold",
         threshold=5.0,
         minutes=15,
-        says="the instances are paid for and nearly idle: the training may hang",
+        description="the instances are paid for and nearly idle: the training may hang",
     ),
     _Watched(
         name="memory",
@@ -73,7 +77,7 @@ _HOST_ALARMS = (
         comparison="GreaterThanThreshold",
         threshold=95.0,
         minutes=3,
-        says="an instance's memory is nearly full",
+        description="an instance's memory is nearly full",
     ),
     _Watched(
         name="disk",
@@ -81,7 +85,7 @@ _HOST_ALARMS = (
         comparison="GreaterThanThreshold",
         threshold=90.0,
         minutes=3,
-        says="an instance's disk is nearly full",
+        description="an instance's disk is nearly full",
     ),
 )
 _GPU_ALARM = _Watched(
@@ -90,7 +94,7 @@ _GPU_ALARM = _Watched(
     comparison="LessThanThreshold",
     threshold=5.0,
     minutes=15,
-    says="the GPUs are paid for and nearly idle",
+    description="the GPUs are paid for and nearly idle",
 )
 
 
@@ -117,7 +121,7 @@ def render_alarms(
             suffix = f"-{number}" if len(groups) > 1 else ""
             yield {
                 "AlarmName": f"{training.stem}-{watched.name}{suffix}",
-                "AlarmDescription": f"{training.job_names[0]}: {watched.says}",
+                "AlarmDescription": f"{training.job_names[0]}: {watched.description}",
                 "ActionsEnabled": bool(actions),
                 "AlarmActions": list(actions),
                 "Metrics": _highest(watched.metric, group),

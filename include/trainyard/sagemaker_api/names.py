@@ -32,9 +32,9 @@ def job_name(
 
     `attempt` is the number of the job in its task, from 1; only a failed or stopped job is followed by another. It is
     not Airflow's try number: a retry that re-attaches keeps the attempt. `longest` is 32 for a tuning job, because the
-    names of its trials begin with its name. `deployment` names the Airflow of the job, because scheduled runs of two
-    deployments in one account have the same run id. Without `deployment`, the names are those of releases that did not
-    have this argument.
+    names of its trials begin with its name. `deployment` is the name of the job's Airflow deployment: scheduled runs of
+    two deployments in one account may have the same run id. Without `deployment`, the names are those of releases that
+    did not have this argument.
     """
     owner = [] if deployment is None else [deployment]
     # The zero was part of the names of release 0.1.0, whose running jobs must be found again.

@@ -70,7 +70,7 @@ def serving_of(
         framework: `pytorch-inference` or `huggingface-inference`.
         region: region of the registry.
         trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
-        is_whole: whether one accelerator held the whole model.
+        is_whole: whether one accelerator held the whole model. If not, the result has no instance types.
         image: image to use instead of AWS's.
         model: botocore's description of SageMaker's API, whose instance types are allowed; by default that of the
             installed botocore.
@@ -90,7 +90,10 @@ def handlers(entry_point: str) -> dict[str, str]:
 
 
 def _holding(trained_on: str) -> tuple[str, ...]:
-    """Return the `CANDIDATES` for a type: at least its memory, and GPUs only if it has GPUs; none if it is unknown."""
+    """Return the `CANDIDATES` with at least the memory of the training's type; none for an unknown type.
+
+    The returned types have GPUs if, and only if, the training's type has GPUs.
+    """
     known = catalogue().types
     own = known.get(trained_on)
     if own is None:
@@ -105,7 +108,7 @@ def _holding(trained_on: str) -> tuple[str, ...]:
 
 
 def accepted_types(names: tuple[str, ...], model: ServiceModel | None = None) -> tuple[str, ...]:
-    """Return the types that every list in `INSTANCE_TYPE_LISTS` accepts, in their order."""
+    """Return those of `names` that every list in `INSTANCE_TYPE_LISTS` accepts, in the same order."""
     lists = [
         accepted_items("CreateModelPackage", "InferenceSpecification", each, model=model)
         for each in INSTANCE_TYPE_LISTS

@@ -91,9 +91,9 @@ class TrainingPlanState:
         )
 
     def closed(self, rung: CapacityRung, now: float, *, reserve_s: float) -> str | None:
-        """Return why a job on the rung cannot use the plan, or None.
+        """Return why a job on a capacity tier (`rung`) cannot use the plan; None if it can.
 
-        A plan also counts as closed if it begins later than the rung's `max_wait_s` allows.
+        A plan also counts as closed if it begins later than the tier's `max_wait_s` allows.
         """
         if self.status not in _USABLE:
             return f"plan {self.name} is {self.status}"
@@ -117,9 +117,9 @@ class TrainingPlanState:
         """Yield the findings on a run's use of the plan: errors, and warnings if the training can run nevertheless.
 
         Args:
-            rung: the rung with the plan.
+            rung: the capacity tier that uses the plan.
             now: the current time, epoch seconds.
-            place: path of the rung's plan in the conf, such as `capacity_ladder[0].training_plan`.
+            place: path of the tier's plan in the conf, such as `capacity_ladder[0].training_plan`.
             reserve_s: seconds that are reserved to stop a job.
             needed_s: expected seconds of the training.
             has_other_rung: whether the training can continue outside of the plan.

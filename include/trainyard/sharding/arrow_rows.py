@@ -82,7 +82,7 @@ class ArrowTable:
             self.schema = self.schema.set(at, pa.field(column, kind))
 
     def expect_fractions(self) -> None:
-        """Do nothing, because all parts use the types of the files."""
+        """Do nothing: all parts use the types that the files declare, so integers need not be read as floats."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.

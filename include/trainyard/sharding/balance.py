@@ -1,4 +1,7 @@
-"""Second pass of sharding: divide a split's shards of the first pass into exactly N shards of about equal weight."""
+"""Second pass of sharding, which divides the rows of a split into exactly N shards of about equal size.
+
+It reads the shards that the first pass wrote. The size counts tokens, or rows if the data set has columns.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ _REPLAY_ROWS = 65_536
 def balance(
     split: str, parts: Sequence[LocalShard], folder: Path, *, num_shards: int, finished: Finished
 ) -> None:
-    """Write the rows of `parts`, the first pass's shards, in order, as `num_shards` shards of about equal weight.
+    """Write the rows of `parts`, the first pass's shards, in order, as `num_shards` shards.
 
-    No shard is empty.
+    The shards have about the same number of tokens, or of rows if the data set has columns. No shard is empty.
 
     Raises:
         DataError: there are fewer rows than shards.

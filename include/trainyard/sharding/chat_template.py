@@ -33,8 +33,9 @@ class ChatTemplate:
     Attributes:
         sources: the template's text by name; `tool_use` is for rows with tools, `default` for all others. Empty if the
             tokenizer has no template.
-        tokens: special tokens by name, such as `bos_token`. One that the configuration does not name is empty, because
-            the tokenizer's class may have a default; one that is null is absent, as in transformers.
+        tokens: special tokens by name, such as `bos_token`. A token that tokenizer_config.json does not name is the
+            empty text, because a default of the tokenizer's class is not known here. A token that is null there is
+            absent, as in transformers.
     """
 
     sources: Mapping[str, str]
@@ -42,7 +43,10 @@ class ChatTemplate:
 
     @classmethod
     def of_model(cls, objects: Objects, prefixes: Sequence[str]) -> ChatTemplate | None:
-        """Return the template of the first tokenizer below the prefixes; None without one, or if an archive is first.
+        """Return the template of the first tokenizer below the prefixes; None if there is no tokenizer.
+
+        The prefixes are searched in order. A prefix with a model.tar.gz ends the search with None, because archives
+        are not read.
 
         Raises:
             ValueError: tokenizer_config.json is not valid JSON.
@@ -132,7 +136,10 @@ class _Generation(Extension):
 
 
 def _environment() -> jinja2.Environment:
-    """Return an environment with what transformers gives to chat templates (its `_compile_jinja_template`, 5.3)."""
+    """Return a Jinja environment with the settings, filters and functions that chat templates have in transformers.
+
+    Source: `_compile_jinja_template` of transformers 5.3.
+    """
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )

@@ -265,8 +265,13 @@ class QuoteCheck:
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.
 
-        This is assumed if each line has `num_columns` fields, and if either each line has numbers in the numeric
-        columns, or the two quotes are whole fields.
+        The first matching case decides:
+
+        - False: a line does not have `num_columns` fields.
+        - With a single column: None if the two quotes are whole fields, otherwise False.
+        - False: a line has a wrong value in a typed column.
+        - True: the two quotes are whole fields, or each line has a valid value in a typed column.
+        - None: all others.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
         if any(len(row) != num_columns for row in rows):

@@ -132,7 +132,7 @@ def typed_rows(
     fractional: Collection[str],
     plain_numbers: Callable[[pa.Array], pa.Array] | None = None,
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return the valid rows with the types of a schema, and the fault of each other row by its position.
+    """Return the valid rows with the types of a schema, and the faults of the invalid rows by row position.
 
     Args:
         columns: the strings of each column.

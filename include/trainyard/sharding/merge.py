@@ -233,7 +233,10 @@ def _published(
     uploads: Uploads,
     folder: Path,
 ) -> dict[str, Split]:
-    """Store the drafts of a part under their final names, with the category codes changed by these tables."""
+    """Store the drafts of a part under their final names, and return the part's splits with these names.
+
+    Category codes are changed by the tables in `codes`.
+    """
 
     def publish(shard: Shard) -> Shard:
         if codes:

@@ -175,7 +175,7 @@ def _index(
 
 
 def _baseline(sources: Sequence[ShardedSource], total: int) -> dict[str, float] | None:
-    """Return the mean by shares of the sources' unigram losses; None if one of them is unknown."""
+    """Return the mean of the sources' unigram losses, weighted by their shares; None if a loss is unknown."""
     losses = [(each.index.baseline or {}).get("unigram_loss_nats") for each in sources]
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(sources):

@@ -106,7 +106,7 @@ class ParquetTable:
         self.nullable.add(column)
 
     def expect_fractions(self) -> None:
-        """Do nothing, because all parts use the types of the files."""
+        """Do nothing: all parts use the types that the files declare, so integers need not be read as floats."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
@@ -281,7 +281,10 @@ def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
-    """Return the columns that have nulls by the file's statistics. Without them, nulls are found while reading."""
+    """Return the columns that have nulls by the file's statistics.
+
+    In a file without statistics, nulls are found while reading.
+    """
     missing = set()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

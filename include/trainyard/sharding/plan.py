@@ -44,7 +44,7 @@ class DatasetPlan:
         source: member `source` of the index.
         described: member `settings` of the index.
         num_parts: number of parts, each sharded by one process; 1 also for a data set without parts.
-        older_uri: prefix of the same source and settings in layout version 1.
+        older_uri: prefix that a data set of the same source and settings has in layout version 1.
         algorithms: member `algorithms` of the index, about digests and hashes.
     """
 

@@ -162,11 +162,11 @@ def _listed(values: np.ndarray) -> list[Any]:
 
 
 def text_of(data: bytes, *, column: str, place: str) -> str:
-    """Return a text.
+    """Return the bytes of a value as text; `column` and `place` are for the error's message.
 
     Raises:
-        UnicodeDecodeError: it is not UTF-8.
-        DataError: it is not a text, but other content such as an image.
+        UnicodeDecodeError: the bytes are not UTF-8.
+        DataError: the bytes are not UTF-8 and have a zero byte, as images and other binary content have.
     """  # noqa: DOC501 - the named function returns a DataError
     try:
         return data.decode()

@@ -85,7 +85,7 @@ def key_faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the tools of a row, a list or its JSON text; None if there are none.
+    """Return the tools of a row, parsed if they are JSON text; None if there are none.
 
     Raises:
         ValueError: they are not a list of objects; the message is a predicate.
@@ -154,10 +154,11 @@ def with_call_arguments(
 def losses_of(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Loss]:
-    """Return the parts of a conversation that are not in its rendered text, each kind once, and their remedies.
+    """Return (part, remedy) for each kind of part of a conversation that its rendered text lacks.
 
-    A word is added to each part. A part whose word is not in the text is lost, however the template formats it. The
-    thinking of earlier answers may be lost: the templates of models with thinking leave it out when they answer, too.
+    A unique word is added to each part. If the rendered text lacks the word, the template leaves out the part.
+    The remedy is empty for the thinking of earlier answers. Templates of models with thinking also leave it out when
+    the model answers, so the loss is allowed.
 
     Args:
         messages: a conversation of valid messages.
@@ -184,7 +185,7 @@ def _lost_word(marks: dict[str, Loss], part: str, remedy: str) -> str:
 
 
 def _word(marks: dict[str, Loss], loss: Loss) -> str:
-    """Return a new word that stands for a part."""
+    """Store the loss in `marks` under a new word, and return the word, which marks a part of a conversation."""
     word = _MARK.format(number=len(marks))
     marks[word] = loss
     return word

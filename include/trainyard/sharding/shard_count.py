@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
-    """Return the number of train shards: the setting, or a multiple of the number of readers.
+    """Return the number of train shards: `num_shards` of the settings, or a derived number if that is 0.
 
     Args:
-        settings: with `num_shards=0` the result is the smallest multiple of the number of readers with shards of
-            at most `target_shard_bytes` on average.
+        settings: settings of the shards. The derived number is the smallest multiple of the number of readers with
+            which a shard has at most `target_shard_bytes` on average.
         train_bytes: expected bytes of the train split's shards.
 
     Raises:
@@ -33,7 +33,8 @@ def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
 def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, share: int) -> int:
     """Return the number of shards of a held-out split, in proportion to the `num_shards` of the train split.
 
-    The result is rounded up to a multiple of `share`, but is at most `num_shards`; 0 for a fraction of 0.
+    The result is rounded up to a multiple of `share`, the number of instances that divide the shards among them. It
+    is at most `num_shards`, and 0 for a fraction of 0.
     `held_out_shards(64, fraction=0.05, train_fraction=0.9, share=2)` is 4.
     """
     if fraction == 0:

@@ -2,8 +2,10 @@
 
 A large source is written directly into its final shards. Each is uploaded as a draft as soon as it is full. Its weight
 (number of tokens, or of rows of a table) is planned from the rows read so far. A small source is written into pieces
-first. At the end, each split with uneven shards is divided again into equal ones. The shards of a part stay drafts: the
-merge publishes them.
+first. At the end, each split with uneven shards is divided again into equal ones.
+
+If several processes shard one source, each writes one part of the data set. The shards of a part stay drafts:
+`trainyard.sharding.merge` publishes them.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """Shard numbers of a part: `first`, `first + step`, ..."""
+    """Shard numbers of one part of a data set: `first`, `first + step`, ..."""
 
     first: int
     step: int
@@ -239,8 +241,8 @@ class ShardSet(Generic[Writer]):
 class ExpectedWeight:
     """Planner of the weight (rows or tokens) of a split's next shard while the source is read.
 
-    The expected share of a split is a mean of two: the configured fraction, which counts as much as a quarter of the
-    source, and the observed share, which counts as much as the source read so far.
+    The expected share of a split is the weighted mean of its configured fraction and its observed share. The fraction
+    has the weight 0.25. The observed share has as its weight the share of the source that has been read, 0 to 1.
     """
 
     def __init__(self, rule: SplitRule) -> None:
@@ -249,7 +251,12 @@ class ExpectedWeight:
         self._seen: Mapping[str, int] = dict.fromkeys(SPLITS, 0)
 
     def observe(self, done: float, seen: Mapping[str, int]) -> None:
-        """Store the weight of each split in the first share `done` of the source (0 to 1)."""
+        """Store the weight of each split that was `seen` up to now.
+
+        Args:
+            done: share of the source that has been read, 0 to 1.
+            seen: weight (rows or tokens) by split.
+        """
         self._done, self._seen = done, dict(seen)
 
     @property
@@ -259,7 +266,16 @@ class ExpectedWeight:
         return seen / self._done if self._done else float(seen)
 
     def next_weight(self, split: str, *, number: int, num_shards: int, written: int) -> int:
-        """Return the weight to plan for shard `number`, at least 1; the last shard gets a reserve."""
+        """Return the weight to plan for shard `number` of a split, at least 1.
+
+        The last shard gets 5 % more than its expected weight, because the estimate may be too low.
+
+        Args:
+            split: name of the split.
+            number: number of the shard in its split, from 0.
+            num_shards: number of shards of the split.
+            written: weight of the earlier shards of the split.
+        """
         seen = sum(self._seen.values())
         prior = _PRIOR_SHARE * self.total
         share = (self._seen[split] + prior * self._rule.fraction(split)) / ((seen + prior) or 1)

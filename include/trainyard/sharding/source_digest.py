@@ -109,7 +109,7 @@ def _stamp(file: SourceFile) -> str:
 def _is_settled(file: SourceFile) -> bool:
     """Return whether the file's stamp (size, times, inode) identifies its content.
 
-    It does if it has not changed since the listing, and if its times are more than 2 s ago.
+    For that, the file must still have this stamp, and both times in the stamp must be more than 2 s ago.
     """
     if file.stamp is None:
         return False
@@ -146,7 +146,7 @@ class _Kept:
         return [(stamp, row[0]) for stamp, row in rows if row]
 
     def add(self, digests: Mapping[str, str]) -> None:
-        """Add digests by stamp, and delete the oldest above 100,000."""
+        """Add digests by stamp, and delete the oldest entries if there are more than 100,000."""
         if not digests:
             return
         try:

@@ -40,9 +40,9 @@ def _are_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def local_matches(root: Path, pattern: str) -> tuple[set[Path], set[Path]]:
-    """Return the paths below a folder that match a glob, including hidden ones, and the folders that were listed.
+    """Return (paths, folders): the paths below a folder that match a glob, and the folders that were listed.
 
-    Linked folders are listed if a part other than `**` matches them.
+    Hidden paths are included. A symbolic link to a folder is listed if a part other than `**` matches its name.
     """
     parts = _parts(pattern)
     last = (

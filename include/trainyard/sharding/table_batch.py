@@ -21,7 +21,7 @@ class TableBatch:
 
     Attributes:
         done: share of the whole source that has been read after these rows, 0 to 1.
-        first_line: number of the first row in its file, or of the line on which it starts.
+        first_line: line on which the first row starts; the number of that row in its file if the format has no lines.
         lines: line of each row; None if the rows are consecutive from `first_line`.
     """
 
@@ -31,7 +31,7 @@ class TableBatch:
     lines: Sequence[int] | None = None
 
     def line_of(self, row: int) -> int:
-        """Return the line of a row of this batch, or its number in its file."""
+        """Return the line of a row of this batch; the row's number in its file if the format has no lines."""
         return self.first_line + row if self.lines is None else self.lines[row]
 
 

@@ -183,9 +183,10 @@ def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
 
 
 def _lost_digits(column: pa.Array, name: str) -> npt.NDArray[np.uint64] | None:
-    """Return bits that differ between decimals of the same nearest float64, 0 for exact ones; None if all are exact.
+    """Return bits for the row hash, which distinguish decimals that have the same nearest float64.
 
-    A decimal is exact if it is the shortest text of its float64.
+    The bits of an exact decimal are 0. A decimal is exact if it is the shortest text of its float64. Return None if all
+    values are exact, or if the column has no decimals.
     """
     if not pa.types.is_decimal(column.type) or column.type.scale <= 0:
         return None

@@ -177,7 +177,10 @@ def crc32c(data: bytes) -> int:
 
 @cache
 def _tables() -> tuple[np.ndarray, list[int]]:
-    """Return the checksum of each byte (axis 1) at each position of a strip (axis 0), and that at its end."""
+    """Return (table, last): the checksums of single bytes, for each position in a strip and for its last position.
+
+    `table[position, byte]` covers the positions 0 to `_STRIP - 1`; `last` is the table's last row as a list.
+    """
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         last = np.where(last & 1, last >> 1 ^ np.uint32(_POLYNOMIAL), last >> 1)
@@ -193,7 +196,10 @@ def _cut_off(offset: int) -> EOFError:
 
 
 def _no_record(offset: int, header: bytes) -> ValueError:
-    """Return the error for a length with a wrong checksum. TensorFlow adds no suffix to compressed files."""
+    """Return the error for a record whose length has a wrong checksum.
+
+    The file may be compressed: TensorFlow adds no suffix such as `.gz` to the names of compressed files.
+    """
     fault = f"the length of the record at byte {offset} has a wrong checksum: not a TFRecord file, or a damaged one"
     if offset == 0 and header.startswith(b"\x1f\x8b"):
         fault = "the file is compressed with GZIP: add .gz to its name"

@@ -174,7 +174,7 @@ def chosen_rows(
 def _rows(
     file: SourceFile, index: SourceFile | None, objects: Objects, vocabulary: Vocabulary
 ) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[np.int64], int]]:
-    """Yield whole rows of a file: number of the first row, tokens, ends, and stored bytes read so far."""
+    """Yield whole rows of a file as (number of the first row, tokens, row ends, stored bytes read so far)."""
     row, first = 1, 0
     with opened(file, objects) as (stream, raw):
         layout = _layout(file, index, objects, stream, vocabulary)

@@ -121,7 +121,10 @@ class Uploads:
         return list(self._done.values())
 
     def forget_drafts(self) -> None:
-        """Wait for all queued files. Later results omit the drafts stored so far, which other objects will replace."""
+        """Wait for all queued files, and omit the drafts stored so far from later results of `wait`.
+
+        Other objects will replace these drafts.
+        """
         self.wait()
         for name in [name for name in self._done if name.startswith(f"{UNDER_WAY}/")]:
             del self._done[name]

@@ -39,7 +39,7 @@ class AccountLimits:
     Attributes:
         required: settings that a job must have. Two exceptions: jobs that run only on instance types with local NVMe
             storage need no volume key, and AutoML jobs need no network isolation.
-        required_tags: keys of tags.
+        required_tags: keys of the tags that a job must have.
         roles: globs of execution roles.
         buckets: globs of the buckets that a job reads and writes, checked for the addresses in its spec and in the
             run's conf.

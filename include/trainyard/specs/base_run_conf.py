@@ -37,14 +37,14 @@ class BaseRunConf:
         keep_alive_period_in_seconds: time for which the instances of an ended trial or attempt are kept, and billed,
             for the run's next trial or attempt; None = they are not kept.
         evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing job that
-            evaluates the model; None = derived.
+            evaluates the model; None = chosen by the planner (`trainyard.planning`).
         budget_usd: a run whose possible cost is higher does not start; None = no limit.
         max_cost_usd: cost cap of the run. The training is stopped before its cost exceeds the cap, and its model at
             that point is evaluated and registered; None = no cap.
         stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
             (`trainyard.cost.cost_cap`).
-        stop_if_idle_minutes: minutes of steps without use of any GPU after which the rule IdleAccelerators stops the
-            training, with the same consequences as the cost cap; None = never.
+        stop_if_idle_minutes: the rule IdleAccelerators stops the training if its steps use no GPU for this many
+            minutes. The consequences are the same as at the cost cap. None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
         register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of

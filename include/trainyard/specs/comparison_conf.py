@@ -112,7 +112,7 @@ class ComparedStrategy:
 
 
 def _default_strategies() -> tuple[ComparedStrategy, ...]:
-    """Return three strategies: replicas, sharded state, and split layers. The last needs at least two ranks."""
+    """Return three strategies: `ddp` (replicas), `fsdp` (sharded state) and `tensor` (layers split over two ranks)."""
     sharded = "train_fsdp.py"
     return (
         ComparedStrategy(name="ddp"),
@@ -128,7 +128,7 @@ def _default_strategies() -> tuple[ComparedStrategy, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Settings of a comparison.
+    """Settings of a comparison. A cell is one of its trainings: a strategy on a number of ranks.
 
     Attributes:
         ranks: numbers of ranks for each strategy.

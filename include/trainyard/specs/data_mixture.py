@@ -59,7 +59,10 @@ def parts_of(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def sources_in(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the addresses of a run's sources by their places in its params, which may be invalid."""
+    """Return the addresses of a run's sources by path in its params: `source`, or `data_mixture.<name>.source`.
+
+    The params may be invalid.
+    """
     mixture = params.get("data_mixture")
     if not mixture or not isinstance(mixture, Mapping):
         return {"source": str(params["source"])} if params.get("source") else {}

@@ -49,7 +49,8 @@ class FineTuneConf(BaseRunConf):
         base_model: `s3://` prefix of a model that save_pretrained wrote, or a model's id on the Hugging Face hub.
         train_data: `s3://` prefix of `*.jsonl`: chat, prompt and completion, text, or pairs for DPO.
         validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no evaluation.
-        init_from: `s3://` address of an earlier run's model.tar.gz, or of its prefix, to continue from.
+        init_from: model of an earlier run from which the training starts: the `s3://` address of its model.tar.gz, or
+            the prefix that contains this file. None = the base model.
         method: `sft` or `dpo`.
         adapter: `none` trains all weights, `lora` a LoRA adapter, `qlora` an adapter over a base that bitsandbytes
             quantizes.

@@ -12,7 +12,7 @@ TOPIC_ARN = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?
 
 
 class Occasion(StrEnum):
-    """Occasions of a notification."""
+    """Event in a run that sends a notification."""
 
     SPOT = "spot"
     """Spot capacity was interrupted; the job resumes from its last checkpoint."""

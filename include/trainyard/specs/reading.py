@@ -133,8 +133,9 @@ def _built(
 
 
 def _known_part(cls: type[Any], values: Mapping[str, Any], *, unset: set[str]) -> Any:
-    """Return an instance without the fields that are unknown, unset or required, which raise AttributeError when read.
+    """Return an instance that lacks the fields without a usable value; reading such a field raises AttributeError.
 
+    These are the fields that are `UNKNOWN`, those in `unset`, and the required fields without a value.
     A class with a `__post_init__` but no `checks` cannot be checked in part; its instance is `UNKNOWN`.
     """
     if not hasattr(cls, "checks") and hasattr(cls, "__post_init__"):

@@ -42,7 +42,7 @@ class RunConf(BaseRunConf):
             ends a document; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
         init_from: S3 address of the weights that the training begins with: the prefix of a Llama's config.json and
-            safetensors, or an earlier run's model.tar.gz, or its prefix; None = random weights.
+            safetensors, the model.tar.gz of an earlier run, or the prefix of such a file; None = random weights.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
             `processing` if an instance type for processing jobs has memory for the model, otherwise `training`.
             Preflight sets `none` in a DAG whose author replaced the evaluation or left it out.
@@ -55,8 +55,9 @@ class RunConf(BaseRunConf):
         warmup_steps: None = a tenth of max_steps (`warmup_of`).
         precision: "auto" = bf16 if all types of the run have it in hardware, otherwise fp32 (`training_precision`). The
             default of the hyperparameter `compile` follows the same rule (`is_compiled`).
-        strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: state and layers sharded over ranks, by its
-            own hyperparameters). trainyard.planning.auto_plan resolves "auto" before a conf is read.
+        strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: sharded state; hyperparameters such as
+            `tensor_parallel_degree` also split the layers). trainyard.planning.auto_plan resolves "auto" before a conf
+            is read.
         checksums: whether sources and shards have checksums, which the trainer verifies; if not, only sizes are
             compared.
         on_rule_stop: retries after a stop by a rule, read by trainyard.rules.rule_retry; empty = none.

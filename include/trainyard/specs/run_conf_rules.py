@@ -97,7 +97,7 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def _sources(conf: RunConf) -> dict[str, tuple[str, str]]:
-    """Return the address and the format of each of the run's sources, by its place in the conf."""
+    """Return (address, format) of each source, by its path in the conf: `source` or `data_mixture.<name>.source`."""
     if not conf.data_mixture:
         return {"source": (conf.source, conf.data_format)}
     return {

@@ -110,9 +110,10 @@ def search_of(conf: RunConf) -> SearchSettings | None:
 
 
 def trial_steps(conf: RunConf) -> int:
-    """Return the optimizer steps of a trial: the conf's, or a quarter of the training's but at least twice the warm-up.
+    """Return the optimizer steps of a trial: `tuning_max_steps`, or a number derived from the training if that is 0.
 
-    Worked example: of 400 steps with 40 of warm-up a trial has 100; with 80 of warm-up, 160.
+    The derived number is the larger of a quarter of the training's steps and twice its warm-up steps, and at most
+    `max_steps`. Worked example: of 400 steps with 40 of warm-up a trial has 100; with 80 of warm-up, 160.
     """
     if conf.tuning_max_steps:
         return conf.tuning_max_steps
@@ -120,9 +121,10 @@ def trial_steps(conf: RunConf) -> int:
 
 
 def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:
-    """Return the ranges of the conf's search, by default `default_ranges`, and the findings for them.
+    """Return (ranges, findings): the valid ranges of the conf's search, and the faults of the others.
 
-    The hyperparameter determines the kind of a range, so two bounds are enough. `values`, or a list, gives choices.
+    Without `tuning_ranges`, the ranges are `default_ranges`. The hyperparameter determines the kind of a range, so two
+    bounds are enough. `values`, or a list, gives choices.
     """
     if not conf.tuning_ranges:
         return default_ranges(conf), []

@@ -81,8 +81,8 @@ class TrainingJobSpec:
             tier of a ladder or without a ladder; 0 = no limit.
         forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. The ranks
             then notice a stop and an announced spot interruption. For images with the framework toolkit.
-        heartbeat_timeout_s: seconds without a new log line that begins with `trainyard `, after a first one, until the
-            operator stops the job and resumes it with a new attempt; 0 = never.
+        heartbeat_timeout_s: longest time in seconds between two of the script's log lines that begin with `trainyard `.
+            After a longer time, the operator stops the job and resumes it with a new attempt; 0 = no limit.
         debugger: evaluator of the rules (`service_debugger.Debugger`). With "service" a rule needs no
             RuleEvaluatorImage, and Trainyard's evaluator evaluates the rules that the service cannot evaluate.
         budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt that

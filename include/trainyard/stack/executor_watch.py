@@ -5,8 +5,9 @@
 - A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the worker had
   taken but not begun has no heartbeat. It stays queued forever, because this executor cannot revoke it
   (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler queues it again.
-- Idle workers also end if a failed scheduler waits for the running tasks. A restart of the scheduler also ends the
-  processes of these tasks. Therefore a grace period precedes the restart, in which a deleted task can stop its job.
+- A failed scheduler ends its idle workers and then waits for the running tasks. This looks like the loss of an idle
+  worker, so the scheduler is restarted, which ends the processes of the running tasks. A grace period precedes the
+  restart: if a running task was deleted in Airflow, it can notice this and stop its job.
 """
 
 from __future__ import annotations

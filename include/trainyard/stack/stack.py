@@ -205,7 +205,7 @@ def _is_migrated(home: Home) -> bool:
 
 
 def _migrate(home: Home, forks: ForkServer) -> None:
-    """Create or update the metadata database and the pool of training instances, and write the marker file.
+    """Create or update the metadata database and the pool of training instances, and record the installed versions.
 
     A later migration keeps the pool's size, which users may change.
 

@@ -2,8 +2,8 @@
 
 Optuna's sampler draws new trials over a study that is rebuilt from all results, so the same results always give the
 same trials. Each trial starts with a short training. The best third gets a long training, and the rest is pruned
-(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3). In the
-last round, the next best trials fill the free places.
+(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3). The last
+round uses its remaining capacity for long trainings of the next best trials.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _draw(
     number: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Return a new trial's values, from Optuna's TPE sampler over all results or at random."""
+    """Return a new trial's values: random ones for the strategy Random, otherwise from Optuna's TPE sampler."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -65,7 +65,7 @@ class SearchVerdict:
     """Reason to stop a search, `budget` or `time`, with a sentence."""
 
     cause: EndedBy
-    says: str
+    reason: str
 
 
 def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> float | None:
@@ -102,10 +102,11 @@ def instances(training: TrainingJobSpec) -> str:
 
 
 def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
-    """Return the most that a search can cost: every trial runs for its full max_run.
+    """Return the most that a search can cost, as if every trial ran for its full max_run.
 
-    With a time limit, the cost of `max_parallel_jobs` trials for that whole limit counts instead if it is lower. Worked
-    example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
+    A time limit of the search gives a second bound: `max_parallel_jobs` trials that run for the whole limit. The lower
+    bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
+    12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
     rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run
     seconds = [
@@ -217,15 +218,15 @@ def _over_budget(
     spent = spent_usd(trials, ceiling=ceiling, now=now)
     if budget is None or rate is None or spent is None:
         return None
-    told = f"{format_usd(spent)} of {format_usd(budget)} spent"
+    spending = f"{format_usd(spent)} of {format_usd(budget)} spent"
     if spent + reaction_s * rate * len(running) >= budget:
-        return SearchVerdict(cause=EndedBy.BUDGET, says=told)
+        return SearchVerdict(cause=EndedBy.BUDGET, reason=spending)
     needed = (first_end_s or 0.0) * rate * max(1, len(running))
     if spent + needed <= budget:
         return None
     return SearchVerdict(
         cause=EndedBy.BUDGET,
-        says=f"{told}, and {format_usd(needed)} more are expected until the next trial ends",
+        reason=f"{spending}, and {format_usd(needed)} more are expected until the next trial ends",
     )
 
 
@@ -237,7 +238,7 @@ def _out_of_time(
         return None
     return SearchVerdict(
         cause=EndedBy.TIME,
-        says=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and the "
+        reason=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and the "
         f"next trial is expected to end in {format_duration(first_end_s)}",
     )
 

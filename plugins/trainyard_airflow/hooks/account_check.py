@@ -269,7 +269,10 @@ def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterato
 def _unless_there(
     call: Callable[[], object], *, missing: Finding, absent: set[str]
 ) -> Iterator[Finding]:
-    """Yield `missing` if the call finds nothing, and another finding if the call is rejected."""
+    """Yield `missing` if the call returns nothing or fails with an error code in `absent`.
+
+    If the service rejects the call for another reason, yield the findings of that error.
+    """
     try:
         if not asked(call, where=missing.where, got=missing.got):
             yield missing

@@ -56,7 +56,8 @@ class AutoMLCandidates:
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
         """Return the snapshot of an ended AutoML job with the billed instance-seconds of all its jobs.
 
-        Its instance type is that of all these jobs; None if their types differ, because their prices then differ too.
+        The snapshot has the instance type that all these jobs share. It has None if the types differ, because the
+        prices then differ, too.
         """
         jobs = self.children(automl.name)
         types = {each.instance_type for each in jobs}

@@ -1,4 +1,4 @@
-"""Claim of a bucket by the only Airflow that may use it without a deployment name (docs/adr/0079)."""
+"""Claim of a bucket by an Airflow without a deployment name; only one such Airflow may use a bucket (docs/adr/0079)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def claim_bucket(
 
     The first Airflow without a deployment name stores a random id in a marker object in the bucket, and then in an
     Airflow variable. Only the task that created the marker stores the variable, so all tasks of an Airflow use the same
-    id. If the connection may not read or write the marker, or Airflow cannot store the variable, a warning is logged.
+    id. If the connection lacks permission for the marker, or Airflow cannot store the variable, a warning is logged.
 
     Args:
         clients: clients of the connection.
@@ -98,7 +98,7 @@ class _Marker:
 
 
 def _store(airflow: str, marker: _Marker) -> None:
-    """Store the id of a new marker as this Airflow's; delete the marker if Airflow cannot store the id."""
+    """Store the id of a new marker in this Airflow's variable; delete the marker if that fails."""
     text = "This Airflow's id in the bucket, as trainyard.deployment is not set (Trainyard)."
     try:
         Variable.set(variable_of(marker.bucket), airflow, description=text)

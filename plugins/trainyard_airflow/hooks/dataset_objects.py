@@ -40,7 +40,9 @@ class S3DatasetObjects:
             self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
 
     def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
-        """Copy an object within S3, in several parts above 5 GiB, with its SHA-256 as metadata unless it is None.
+        """Copy an object within S3, and store `sha256` in the copy's metadata unless it is None.
+
+        An object above 5 GiB is copied in several parts.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -104,11 +106,11 @@ class S3DatasetObjects:
 
         Args:
             uri: the object's address.
-            etag: the version to read; None reads any.
+            etag: ETag of the version to read; None reads the current version.
 
         Raises:
-            FileNotFoundError: there is no such object.
-            DataError: the object no longer has that version.
+            FileNotFoundError: `etag` is None, and there is no such object.
+            DataError: the object with this ETag was replaced or deleted.
         """  # noqa: DOC501 - the named function returns a DataError
         at = S3Address.parse(uri)
         version = {} if etag is None else {"IfMatch": f'"{etag}"'}

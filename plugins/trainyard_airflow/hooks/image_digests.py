@@ -33,7 +33,7 @@ class ImageDigest:
     why_unknown: str | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return `image_digest` or `image_digest_unknown`, for a task's result."""
+        """Return the digest as `image_digest`, or the reason as `image_digest_unknown`, for a task's result."""
         if self.value is not None:
             return {"image_digest": self.value}
         return {"image_digest_unknown": self.why_unknown or ""}

@@ -62,7 +62,7 @@ class ModelRegistry:
             log.warning("%s has no SourceUri; its metadata name %s: %s", arn, uri, error)
 
     def _create(self, request: dict[str, Any]) -> Mapping[str, Any]:
-        """Create the version. If the service rejects it with its model card, log a warning and omit the card.
+        """Create the version; if the service rejects a request with a model card, omit the card and log a warning.
 
         The model is already paid for, and AWS does not publish how it checks cards.
 

@@ -115,10 +115,10 @@ def _marker(notifier: Notifier, notice: Notice) -> dict[str, Any]:
 
 def _warn(notifier: Notifier, notice: Notice, error: Exception) -> bool:
     topic = notifier.notifications.topic_arn
-    log.warning("Topic %s was not notified (%s): %s", topic, notice.says, error)
+    log.warning("Topic %s was not notified (%s): %s", topic, notice.summary, error)
     return False
 
 
 def _log(notifier: Notifier, notice: Notice) -> bool:
-    log.info("Topic %s was notified: %s", notifier.notifications.topic_arn, notice.says)
+    log.info("Topic %s was notified: %s", notifier.notifications.topic_arn, notice.summary)
     return True

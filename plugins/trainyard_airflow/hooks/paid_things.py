@@ -61,7 +61,7 @@ class PaidThings:
             yield self._thing(ThingKind.WARM_POOL, row[api.name_key], row[api.arn_key], since=since)
 
     def stop(self, thing: PaidThing) -> None:
-        """Stop a job, delete an endpoint, release a warm pool.
+        """Stop the job, delete the endpoint or release the warm pool.
 
         Raises:
             TrainingRunError: the service rejected a call.

@@ -46,7 +46,7 @@ def has_old_credentials(error: ClientError) -> bool:
 
 @contextmanager
 def refusals_typed(where: str) -> Iterator[None]:
-    """Convert a rejection by the service inside the `with` block to a typed error that names the place.
+    """Convert a rejection by the service inside the `with` block to a typed error that names `where`.
 
     Raises:
         TrainingRunError: the service rejected a call.
@@ -65,7 +65,7 @@ def answer_or_none(
 
     Args:
         call: one call of the service.
-        where: place that the error names.
+        where: the resource or the S3 address, for the error.
         is_absent: returns whether a rejection with this code and message means a missing resource.
 
     Raises:

@@ -22,7 +22,7 @@ def plan_state(clients: AwsClients, training_plan: str) -> TrainingPlanState:
     """Return the state of a plan that is given by name or ARN.
 
     Raises:
-        ClientError: the plan does not exist, or the connection may not describe it.
+        ClientError: the plan does not exist, the connection lacks permission to describe it, or the call was throttled.
     """
     sagemaker = clients.client("sagemaker")
     answer = sagemaker.describe_training_plan(TrainingPlanName=plan_name(training_plan))
@@ -33,7 +33,7 @@ def rung_plan(clients: AwsClients, index: int, rung: CapacityRung) -> TrainingPl
     """Return the state of the training plan of `capacity_ladder[index]`; None if it names no plan.
 
     Raises:
-        SpecError: the plan does not exist, or the connection may not describe it.
+        SpecError: the plan does not exist, or the connection lacks permission to describe it.
         ConnectionError: the service did not answer; the same call may succeed later.
         ThrottledError: the service throttled the call.
     """

@@ -62,7 +62,7 @@ class TuningTrials:
         return None if answer is None else masked_snapshot(answer)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
-        """Return the snapshot of an ended search with the sum of its trials' billed seconds, per instance."""
+        """Return the snapshot of an ended search with billed seconds: the sum of its trials' seconds per instance."""
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))
 

@@ -4,8 +4,8 @@ SageMaker has the record of the task's jobs (ADR 0004). The names of the attempt
 so Describe calls return the task's state. Airflow's task state store adds only the last failure that was reported. A
 failure that was not yet reported is raised before another attempt is paid for.
 
-A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to equal
-runs. In that case the job's tag and its output prefixes distinguish them.
+A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to the
+jobs of equal runs. Only the output prefixes then show to which deployment a job belongs.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ def debugged(
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
     """Return the job with the settings of its rule evaluator, and facts about it; no facts unless `debugger: service`.
 
-    With `debugger: service` the service evaluates the rules, unless it does not support the job's settings or has no
-    evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a warning
-    names the reason and the dropped settings.
+    With `debugger: service`, the service evaluates the rules if it supports the job's settings and has an evaluator in
+    the region. Otherwise Trainyard's evaluator is used, if there is one for the job, and a warning names the reason and
+    the dropped settings.
 
     Args:
         spec: the job.
@@ -64,7 +64,7 @@ def debugged(
 def create_debugged(
     jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Create the job; if the service rejects it with its rules, create it without them. Return the changed facts.
+    """Create the job, without Debugger's rules if the service rejects the request; return the facts that changed.
 
     The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
     is repeated without them, unless the error is about a quota. A rejected request creates no job, so there is never a

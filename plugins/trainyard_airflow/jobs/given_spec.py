@@ -17,7 +17,7 @@ class OmittedFields:
     """Values of the fields that a mapping may omit, as functions, because some of them need the connection.
 
     Attributes:
-        role: returns the role; its argument is the mapping's own.
+        role: returns the role to use; its argument is the mapping's `role` or None.
         folder: returns the S3 prefix of a folder of the run.
         checkpoints: returns the S3 prefix of the task's checkpoints.
     """
@@ -34,7 +34,7 @@ AT_PARSE_TIME = OmittedFields(
 
 
 def completed(kind: JobKind, given: Mapping[str, Any], omitted: OmittedFields) -> dict[str, Any]:
-    """Return the mapping of a job's spec with the fields that it omits."""
+    """Return a copy of `given`, the mapping of a job's spec, with values for the fields that it omits."""
     if kind is JobKind.TUNING:
         training = given.get("training")
         if not isinstance(training, Mapping):
@@ -65,8 +65,8 @@ def _with_places(
 def check_given(kind: JobKind, given: Any, *, subject: str) -> None:
     """Check the parts of an operator's spec that are known while the DAG file is parsed.
 
-    A spec object, of this or another class, was checked when it was created. The result of a function is known at run
-    time only.
+    A spec object of any class is accepted, because it was checked when it was created. A function is accepted, because
+    its result is known at run time only.
 
     Args:
         kind: the kind of job.

@@ -78,7 +78,7 @@ def uploaded_code(
         entry_point: path in the folder.
         prefix_uri: `s3://bucket/prefix/code`; the archive goes to
             `<prefix>/<sha256>/sourcedir.tar.gz`.
-        requirements: the folder's file that becomes requirements.txt; None = the folder's own.
+        requirements: the folder's file that becomes requirements.txt; None = the folder's own requirements.txt.
         has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:

@@ -481,7 +481,7 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the step after a failed job: the next rung's job if it got no capacity, otherwise the policy's step.
+        """Return the step after a failed job: the policy's step, or the next rung's job if this job got no capacity.
 
         If the job was stopped because its training plan's window ends, the next job follows at once.
         """

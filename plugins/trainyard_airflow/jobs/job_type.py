@@ -160,7 +160,10 @@ class JobType(ABC):
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
-        """Return the last lines and the reason of the first failed job, preferably of a job whose log has an exception.
+        """Return the last log lines of one failed job, followed by its failure reason.
+
+        The job is the first with an exception in these lines; if there is none, the first with any lines. At most
+        `_MOST_CHILDREN` jobs are read.
 
         Args:
             failed: name and failure reason of each failed job that a search or an AutoML job started.

@@ -62,9 +62,10 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    `CONTINUE` resumes the training unchanged from the end of the last job. Without a person's choice, it is the remedy
-    after stops beyond `retry.most`, and after the last stop if that stop was the task's result. If a person chooses,
-    `CONTINUE` is the remedy after a stop without a choice or with the choice `END`.
+    `CONTINUE` resumes the training unchanged from the end of the last job. It is the remedy in these cases:
+
+    - The retry asks a person: after a stop for which the person chose nothing or `END`.
+    - The retry asks nobody: after stops beyond `retry.most`, and after a last stop that was the task's result.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]

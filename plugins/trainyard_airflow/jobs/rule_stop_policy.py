@@ -226,7 +226,7 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
-        """Return step and evidence of a job that its script ended at a non-finite value.
+        """Return (step, evidence) of a job that its script ended at a non-finite value.
 
         None for any other job, and for a task without rules.
         """

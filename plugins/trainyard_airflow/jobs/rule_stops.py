@@ -29,7 +29,10 @@ class RuleStops:
     jobs: TaskJobs
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the stop of a job by a rule, and the service's evidence (empty for Trainyard's rules), or None."""
+        """Return (stop, evidence) of a job that a rule stopped, or None for any other job.
+
+        The evidence is that of the service's Debugger; it is empty for Trainyard's rules.
+        """
         if snapshot.status != JobStatus.STOPPED:
             return None
         service = service_stop(snapshot.rule_evaluations)

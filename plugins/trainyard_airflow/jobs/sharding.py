@@ -39,7 +39,7 @@ class ShardingSpec:
 
     Attributes:
         destination: S3 prefix; the data set is written to `<destination>/datasets/<fingerprint>/`.
-        job: the instances of the processing job; None = the worker shards.
+        job: the instances of the processing job; None = Airflow's worker shards the data set.
     """
 
     source: Source
@@ -49,7 +49,7 @@ class ShardingSpec:
 
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
-        """The data set under an empty name, as the sources of a mixture are named."""
+        """This spec under an empty name, in the form of `MixtureSpec.datasets`."""
         return {"": self}
 
 
@@ -61,7 +61,7 @@ class MixtureSpec:
         datasets: the specs of the sources by name, all with the same destination and without jobs.
         parts: share of each source, as a number of parts.
         destination: S3 prefix; the mixture's index is written to `<destination>/datasets/<fingerprint>/`.
-        job: the instances of one processing job for all sources; None = the worker shards.
+        job: the instances of one processing job for all sources; None = Airflow's worker shards them.
     """
 
     datasets: Mapping[str, ShardingSpec]
@@ -75,7 +75,7 @@ class ShardingJobType(JobType):
 
     Args:
         jobs: the task's jobs.
-        given: the sharding's spec. If its `job` is None, the worker shards and uses only `objects` of this class.
+        given: the sharding's spec. If its `job` is None, Airflow's worker shards the data, and no job is created.
         scratch: folder for shards before their upload; None = the system's temporary folder.
     """
 

@@ -66,9 +66,9 @@ class SageMakerJobOperator(BaseOperator):
     - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a new run.
     - It starts the next attempt after a failed or stopped job.
 
-    One start creates at most one job, or at most one per rung of a capacity ladder, each within the spec's budget: if a
-    job gets no capacity, the same start creates a job on the next rung. `retries` therefore bounds the cost;
-    `trainyard.retry_table` lists the errors that are retried.
+    One start creates at most one job. With a capacity ladder, it creates at most one job per rung: if a job gets no
+    capacity, the same start creates a job on the next rung. Each job is within the spec's budget. `retries` therefore
+    bounds the cost; `trainyard.retry_table` lists the errors that are retried.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
@@ -399,7 +399,7 @@ class SageMakerJobOperator(BaseOperator):
                 raise ContractError("this kind of task does not support this step", got=repr(step))
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
-        """Return the settings of a job's follower, for the triggerer and the worker."""
+        """Return the settings with which the triggerer or the worker follows a job to its end."""
         from trainyard_airflow.triggers.followed import Followed
 
         return Followed(

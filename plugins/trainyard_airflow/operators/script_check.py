@@ -29,7 +29,8 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 class ScriptJob:
     """Job whose script checks its hyperparameters; `where` is their path in the user's input.
 
-    If `init` has the arguments of `Hyperparameters.init_findings`, the script checks only against the initial weights.
+    If `init` has the arguments of `Hyperparameters.init_findings`, the script checks its hyperparameters only
+    against the initial weights.
     """
 
     where: str

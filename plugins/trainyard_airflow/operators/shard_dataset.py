@@ -147,7 +147,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         )
 
     def _limit_local_files(self) -> None:
-        """Restrict the sources to local files that runs may read.
+        """Restrict local sources to the files that runs may read, and check the tokenizers' files.
 
         Raises:
             SpecError: runs may not read the tokenizer's file.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
-    """Return the findings for an entry point that cannot start: missing, invalid Python, or a missing own module.
+    """Return the findings for an entry point that is missing, is not valid Python, or imports a missing module.
 
     The check follows imports of modules in the source folder. It ignores modules that the image must provide, and
     scripts in other languages.

@@ -164,14 +164,14 @@ def _left(
     *,
     unreported: Sequence[int],
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return the XComs of tasks by run, key and task: results and failed jobs; jobs' names, links and connections.
+    """Return XComs by run id, key and task id: results, failed jobs, and the names, links and connections of jobs.
 
     Results that are not mappings, and mapped tasks, are omitted.
 
     Args:
         session: a session of Airflow's database.
         ids: ids of the runs.
-        result_tasks: the tasks whose results are returned; None = all.
+        result_tasks: the tasks whose results and failed jobs are returned; None = all.
         unreported: ids of the runs whose results and failed jobs are returned for every task.
     """
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above

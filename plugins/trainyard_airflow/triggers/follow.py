@@ -65,7 +65,9 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
 async def follow_by_feed(
     followed: Followed, *, follower: str | None, began_at: float, log_since: float
 ) -> FeedState | JobSnapshot:
-    """Follow the job through the feed that all followers of its connection share in this event loop; return its end.
+    """Follow the job through a shared feed; return the job's final state or snapshot.
+
+    All followers of a connection in this event loop share the feed.
 
     The behaviour is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
     is needed. If the service rejects listings, this function continues as `follow_job`.
@@ -209,7 +211,10 @@ class FedLook(Look):
             )
 
     async def _take(self, state: FeedState) -> FeedState | JobSnapshot | None:
-        """Process a state of the feed: tag and describe the job if needed; return its end, or None if it continues."""
+        """Process a state of the feed: tag and describe the job if needed.
+
+        Return the job's final state or snapshot, or None while the job runs.
+        """
         if self._is_to_be_described(state):
             await self.feed.budget.take()
             async with self.clients:

@@ -28,9 +28,9 @@ Half of Airflow's default `[triggerer] triggerer_health_check_threshold`."""
 def follower(task_instance: Any, triggerer: str, *, deferred_at: float = 0.0) -> str | None:
     """Return the identity of a trigger, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
 
-    A task instance gets a new id with each retry and clear, and keeps its id while it is deferred. The identity is
-    stored as a tag of the job. A trigger that starts within `FRESH_S` after its task was deferred for a new job needs
-    no tag: no other trigger can have followed the job since then.
+    A task instance gets a new id with each retry and clear, and keeps its id while it is deferred. The caller stores
+    the identity as a tag of the job. It omits the tag for a new job if the trigger starts within `FRESH_S` after the
+    deferral, because no other trigger can have followed the job yet.
 
     Args:
         task_instance: the trigger's task instance, or None.

@@ -76,7 +76,10 @@ class JobTrigger(StoredTrigger):
             raise
 
     async def _stop_if_ended(self) -> None:
-        """Stop the job if the task was ended; Airflow 3.2 cancels a trigger in the same way for a shutdown."""
+        """Stop the job if its task is no longer deferred.
+
+        Airflow 3.2 does not call `on_kill`, and cancels a trigger in the same way for a killed task and for a shutdown.
+        """
         if self._task is not None and await self._task.has_left(_CANCELLED_LIMIT_S):
             await self.on_kill()
 

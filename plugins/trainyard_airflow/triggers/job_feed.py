@@ -84,7 +84,7 @@ class Subscription:
         longest_s: maximum seconds between two listings.
         since_ms: earlier lines are ignored, epoch milliseconds.
         num_left_out: lines dropped since the follower last took lines.
-        fault: error of the last failed listing and the seconds until the next; the follower clears it.
+        fault: (error of the last failed listing, seconds until the next listing); the follower clears it.
         refusal: set if the service rejects listings; the job must then be polled individually.
         heard_at: time of the newest heartbeat, epoch seconds.
     """

@@ -21,9 +21,9 @@ _LAST_LINES = 1_000
 class LogTail:
     """Reading positions in the streams of one job.
 
-    The streams are listed when the caller of `new_lines` requests it. While fewer than `num_streams` are known, they
-    are also listed with the 1st, 2nd, 4th, ... 32nd read after that, then with every 32nd read. The account's limit of
-    DescribeLogStreams is a few calls per second.
+    The streams are listed when the caller of `new_lines` requests it. While fewer than `num_streams` are known, some
+    reads without such a request list them too: the 1st, 2nd, 4th, ... 32nd read since the last request, then every
+    32nd. The account's limit of DescribeLogStreams is a few calls per second.
 
     Attributes:
         group: the log group.

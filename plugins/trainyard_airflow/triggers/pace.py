@@ -13,7 +13,7 @@ _LAST_PHASES = frozenset({"Uploading", "Stopping", "MaxRuntimeExceeded"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Poll intervals that grow with the job's age: polling prolongs the job by at most 2 % or `shortest_s`.
+    """Poll intervals that grow with the job's age: 2 % of it, within `shortest_s` and `longest_s`.
 
     Attributes:
         shortest_s: seconds between polls of a job that just started. A poll makes two or three calls, and all jobs

@@ -108,7 +108,7 @@ class RuleFindings:
                 job_name=job_name,
                 rule=each.name,
                 step=each.issue.step,
-                says=told(each)["evidence"],
+                evidence=told(each)["evidence"],
                 was_stopped=has_stopped and each is self.stop,
                 cost_usd=cost_usd,
             )

@@ -78,7 +78,7 @@ class SearchLook(Look):
                 max_jobs=self.max_jobs,
             )
         if verdict is not None:
-            log.warning("Search %s is stopped: %s", snapshot.name, verdict.says)
+            log.warning("Search %s is stopped: %s", snapshot.name, verdict.reason)
             await stop_job(self.followed, tag=_CAUSES[verdict.cause].tag)
 
     @property

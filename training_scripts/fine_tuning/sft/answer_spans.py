@@ -18,8 +18,9 @@ _TAG = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 def with_sentinels(template: str) -> str:
     """Return a chat template that writes a sentinel at each begin and end of `{% generation %}`.
 
-    Two `{% with %}` or two `{% endwith %}` tags, with the sentinel between them, replace each tag: their scope is the
-    same. Their outer sides keep the tag's whitespace control.
+    Each begin tag becomes two `{% with %}` tags with a sentinel between them; each end tag becomes two `{% endwith %}`
+    tags. A `with` block has the same scope as a `generation` block. The outer edges of each pair keep the whitespace
+    control of the replaced tag, such as `{%-`.
     """
 
     def tags(match: re.Match[str]) -> str:
@@ -39,7 +40,7 @@ def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def common_length(one: str, two: str) -> int:
-    """Return the number of characters at the start of two texts that are equal."""
+    """Return the length of the common prefix of two texts, in characters."""
     if two.startswith(one):
         return len(one)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))

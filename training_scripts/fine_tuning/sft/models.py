@@ -156,7 +156,7 @@ def set_float32(model: PeftModel, earlier: Mapping[str, Tensor]) -> None:
 def whole_model(
     options: Options, origin: ModelOrigin, trained: Mapping[str, Tensor]
 ) -> PreTrainedModel | PeftModel:
-    """Return the model that a run started from, on the CPU and not quantized, with the weights that it trained.
+    """Return the model that a run started from, with the run's trained weights, on the CPU and not quantized.
 
     Args:
         options: the options of the run.
@@ -201,7 +201,7 @@ def num_bytes(model: nn.Module, options: Options) -> int:
 
 
 def _num_weights(parameter: nn.Parameter) -> int:
-    """Return the number of a parameter's elements; one that ZeRO-3 shards is empty, and has it in `ds_numel`."""
+    """Return a parameter's number of elements; ZeRO-3 empties its parameters, and keeps the number in `ds_numel`."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 

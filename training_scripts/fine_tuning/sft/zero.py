@@ -49,7 +49,10 @@ def zero_arguments(options: Options) -> dict[str, Any]:
 
 
 def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with batch sizes and clipping of the trainer, and torch's AdamW also with offloading."""
+    """Return the configuration with the trainer's batch sizes and gradient clipping.
+
+    The optimizer remains torch's AdamW, even if DeepSpeed offloads its state to the CPU.
+    """
     zero = {"stage3_gather_16bit_weights_on_model_save": True, **config["zero_optimization"]}
     return {
         "zero_force_ds_cpu_optimizer": False,
@@ -63,7 +66,7 @@ def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the trained weights in float32 on the CPU; empty except on rank 0. Every rank must call it.
 
-    The weights are gathered one by one. Models that are loaded later are not sharded.
+    The weights are gathered one by one. Afterwards, transformers no longer shards the models that it loads.
     """
     from deepspeed.utils import safe_get_full_fp32_param  # noqa: PLC0415  # as above
 

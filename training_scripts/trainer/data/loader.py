@@ -31,9 +31,10 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 
 
 def choose_num_processes(requested: int | None, ranks: Ranks) -> int:
-    """Return a rank's number of loader processes: `requested`, by default up to 2 if a processor is left for each rank.
+    """Return a rank's number of loader processes: `requested`, or the default if that is None.
 
-    A rank on a CPU computes with all its processors, so it reads its samples itself.
+    The default on a GPU is 2, or fewer so that each rank has a processor of its own besides those of its loaders. On a
+    CPU it is 0: a rank computes with all its processors, so it reads its samples itself.
     """
     if requested is not None:
         return requested

@@ -109,9 +109,9 @@ class Interleaving:
 def interleaved(parts: Sequence[int]) -> list[int]:
     """Return one cycle of sources, in which source i occurs `parts[i]` times, by Tijdeman's rule in whole numbers.
 
-    With m sources and shares p, source i is due at step n (from 1) if n * p_i - (its number so far) >= 1 / (2m - 2).
-    Its deadline is the last step at which that difference, without it, is at most 1 - 1 / (2m - 2). The differences
-    never exceed this bound.
+    Let p_i be the share of source i, x_i its number of earlier positions, and m the number of sources. The source is
+    due at step n (from 1) if n * p_i - x_i >= 1 / (2m - 2). Its deadline is the last step n at which n * p_i - x_i is
+    at most 1 - 1 / (2m - 2), if the source is not chosen before. The differences never exceed this bound.
     """
     total, scale = sum(parts), max(1, 2 * len(parts) - 2)
     seen = [0] * len(parts)
@@ -177,7 +177,7 @@ class EvaluatedPart:
     """Samples that are evaluated together: a source of a mixture, or a whole split under an empty name.
 
     Attributes:
-        share: weight of its loss in that of the split.
+        share: weight of these samples' loss in the split's loss.
         num_samples: number of samples to evaluate, evenly spread.
     """
 
@@ -188,7 +188,7 @@ class EvaluatedPart:
 
 
 def evaluated_parts(samples: Dataset[Any], most: int) -> list[EvaluatedPart]:
-    """Return the parts of a split to evaluate, with about `most` samples in all, by shares; 0 = every sample."""
+    """Return the parts of a split to evaluate: about `most` samples, divided by the shares; 0 = every sample."""
     total = len(samples)  # type: ignore[arg-type]  # every data set here has a length
     if not isinstance(samples, MixedSamples):
         number = min(most or total, total)

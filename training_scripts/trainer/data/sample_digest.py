@@ -30,7 +30,7 @@ def mix64(values: Tensor) -> Tensor:
 
 
 def to_limbs(digest: int) -> list[float]:
-    """Return the digest as two numbers below 2^32, whose float64 sums are exact for up to 2^21 ranks."""
+    """Return [low, high], the digest's halves of 32 bits; their float64 sums are exact for up to 2^21 ranks."""
     return [float(digest & ((1 << LIMB_BITS) - 1)), float(digest >> LIMB_BITS)]
 
 

@@ -23,7 +23,13 @@ WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetColumn:
-    """The column to predict: one of `classes` (in the order of the outputs), or a number if `classes` is None."""
+    """The column to predict: one of `classes` (in the order of the outputs), or a number if `classes` is None.
+
+    Attributes:
+        is_coded: whether the shards store the numbers of the classes instead of their values.
+        mean: mean that standardises a number.
+        std: standard deviation that standardises a number.
+    """
 
     name: str
     classes: Sequence[int | str] | None
@@ -159,7 +165,7 @@ def _distinct(
 
 
 def comparable(values: Tensor) -> Tensor:
-    """Return floats as float64, and whole numbers as int64 in the same order; uint64 is shifted by -2^63."""
+    """Return floats as float64, and whole numbers as int64 that sort alike: uint64 is shifted by -2^63."""
     if values.is_floating_point():
         return values.to(torch.float64)
     if values.dtype is torch.uint64:

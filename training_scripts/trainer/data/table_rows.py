@@ -130,7 +130,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return gathered
 
     def _classes(self, dtype: torch.dtype) -> Tensor:
-        """Return the target's classes as `comparable` returns values of `dtype`."""
+        """Return the target's classes in `dtype`, converted by `comparable` like the values of a shard."""
         return comparable(torch.tensor(self._layout.target.classes, dtype=dtype))
 
     def _target(self, values: Tensor) -> Tensor:

@@ -175,8 +175,8 @@ def _effective(config: GPTConfig, name: str) -> Any:
 def write_config(config: GPTConfig, *, dtype: str, like: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of config.json.
 
-    `like` has further settings, such as the ids of special tokens: those of the model that the training began with, if
-    there is one. Its longest context is kept, too.
+    `like` has further settings to keep, such as the ids of special tokens. If the training began with a model, it is
+    the config.json of that model; `max_position_embeddings` is then kept, too.
     """
     kept = {name: value for name, value in like.items() if name not in _REPLACED}
     return {

@@ -57,10 +57,10 @@ def initial_weights(
 
 
 def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
-    """Return the config.json or the model.tar.gz of the channel's model.
+    """Return the config.json or the model.tar.gz of the model nearest to the channel's root folder.
 
     Raises:
-        DataError: there is none, there are several at the highest level that has one, or `config` is not of a decoder.
+        DataError: there is no model, several are equally near, or `config` is not of a decoder.
     """
     if (kind := config["kind"]) != "gpt":
         raise DataError(

@@ -94,7 +94,7 @@ class SafetensorsFolder:
         return cls(tensors)
 
     def rows(self, names: Iterable[str]) -> Tensor:
-        """Return tensors of the same number of columns, one below the other.
+        """Return the named tensors, which have the same number of columns, as one tensor with all their rows.
 
         Tensors that are adjacent in a file are not copied.
         """

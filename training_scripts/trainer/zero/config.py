@@ -161,7 +161,9 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise HyperparameterError(f"{where} is not JSON ({error})") from error
+        raise HyperparameterError(
+            f"{where} is not JSON ({error}); allowed: a JSON object"
+        ) from error
     if not isinstance(found, dict):
         raise HyperparameterError(f"{where} must be a JSON object, got {type(found).__name__}")
     return found

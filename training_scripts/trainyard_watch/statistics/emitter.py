@@ -1,7 +1,8 @@
 """Emitter of a rank's statistics, called by the training loop at each step.
 
-After an error in observing or writing, which is logged once, all ranks write their steps only, from the next exchange
-of their states on. Until then all take part in the collectives that some statistics need.
+An error in observing or writing is logged once, and reported to the other ranks with the next exchange of losses. From
+then on, all ranks write only the loss, norm and times of each step. Until then, the rank with the error still takes
+part in the collectives that some statistics need.
 
 Weights are measured before the update, gradients before clipping, activations in the step's first forward pass. The
 norms of a step are read from the device in one transfer, for which clipping waits anyway.
@@ -114,10 +115,13 @@ class Emitter:
         self._writer = writer
 
     def degrade(self, error: Exception | None = None) -> None:
-        """Write steps only from now on: `error` is this rank's error, or None once all ranks know of an error.
+        """Reduce the statistics after an error; only the first error is logged.
 
-        Until all ranks know, this rank takes part in the collectives of its statistics, for which the others would
-        wait.
+        This rank's own error ends its observation of activations. The rank still takes part in the collectives of
+        other statistics, since the other ranks would wait for it.
+
+        Args:
+            error: error on this rank. None: all ranks know of an error, so they stop measuring tensors.
         """
         if not self.is_degraded:
             self.is_degraded = True

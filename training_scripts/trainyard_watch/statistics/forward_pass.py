@@ -143,7 +143,7 @@ def _share_of_idle_units(is_active: Tensor) -> Tensor:
 
 @torch.no_grad()
 def describe_inputs(batch: Sequence[Tensor]) -> dict[str, Any]:
-    """Return the number of samples with the shares of the 20 most frequent tokens, or with the channel means of images.
+    """Return the number of samples, and the shares of the 20 most frequent tokens or the channel means of images.
 
     Tokens are an integer tensor (batch, time), images a float tensor (batch, channels, height, width). The result is
     empty for other inputs.

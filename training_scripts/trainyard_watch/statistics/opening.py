@@ -159,7 +159,7 @@ def _choice(setting: str, hook: dict[str, Any] | None, *, num_tensors: int) -> C
 
 
 def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
-    """Return the job's DebugHookConfig, and whether it can be read."""
+    """Return (DebugHookConfig, True), with None if the job has no config, or (None, False) if it cannot be read."""
     try:
         return paths.read_config("debughookconfig"), True
     except Exception as error:  # noqa: BLE001 as in _choice

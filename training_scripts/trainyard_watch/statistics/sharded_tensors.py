@@ -18,14 +18,16 @@ TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
 class ShardedTensors(ModelTensors):
-    """Parameters that a group of ranks shares. Every rank of it must call `norms` and `added_up`.
+    """Parameters that a group of ranks shares.
+
+    Every rank of the group must call `norms` and `added_up`. Every rank of `stages` must call `total`.
 
     Args:
         model: model whose parameters are DTensors on meshes of the whole group, or the same on all ranks.
         device: device of the group's collectives.
         num_ranks: number of ranks of the group.
         group: the group; None for all ranks.
-        stages: group of the ranks with the other stages of a pipeline, whose gradients `total` adds; None without one.
+        stages: group of one rank of each pipeline stage, over which `total` sums; None without a pipeline.
     """
 
     def __init__(

@@ -87,8 +87,8 @@ class Shipper:
         attempt: attempt of this start.
         host: name of this host, such as algo-1.
         num_ranks: number of ranks on this host; each writes `<name>.closed` at its end.
-        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers, and
-            nothing at all if S3 then has an attempt with this number from this host.
+        knows_attempt: whether S3 answered when the attempt was numbered. If not, the upload begins when S3 answers. If
+            S3 then already has this attempt of this host, nothing is uploaded.
         keeps_files: whether to keep uploaded files on the disk.
         clock: monotonic seconds.
     """

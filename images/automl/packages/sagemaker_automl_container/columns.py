@@ -112,7 +112,8 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
         labels.sort()
     if len(labels) < 2 or (problem == BINARY and len(labels) > 2):
         raise TableError(
-            f"The target has {len(labels)} values, which does not fit the problem type {problem}; set another type."
+            f"The target has {len(labels)} different values, which does not fit the problem type {problem}; allowed: 2 "
+            f"for {BINARY}, 2 or more for {MULTICLASS}. Set another problem type or another target."
         )
     rare = [label for label in labels if counts[label] < MIN_ROWS_OF_A_CLASS]
     if rare:

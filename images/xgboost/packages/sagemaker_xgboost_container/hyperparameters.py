@@ -174,7 +174,7 @@ def _number(name: str, text: str, allowed: Interval, *, whole: bool) -> float:
 
 
 def _list(text: str) -> list[str]:
-    """Return the parts of `rmse,mae`, or of a JSON list, the form in which the SDK sends lists."""
+    """Return the items of a text with commas, such as `rmse,mae`, or of a JSON list, as the SDK sends it."""
     if text.startswith("["):
         return [str(each) for each in json.loads(text)]
     return [each.strip() for each in text.split(",") if each.strip()]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptions:
-    """The rows of one table.
+    """Stored resources of one kind: the rows of the table `table`.
 
     `member` is the prefix of wire names (`Model` in ModelName, ModelArn), `kind` is used in ARNs, `noun` in messages.
     """

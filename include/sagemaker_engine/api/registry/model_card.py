@@ -1,8 +1,9 @@
 """Check of a model package's model card: AWS's published schema, version 0.1.0.
 
 Source: SageMaker Developer Guide, "View the Details of a Model Version", model package model card schema (2026-11).
-The guide's `maxContains` and the `maxItems` of single items are read as the length of the array, and its patterns are
-read as patterns of the whole text. The service's own wording of a violation is not published.
+The guide's schema limits some arrays by `maxContains`, others by a `maxItems` in the schema of their items. The engine
+reads both as the maximum length of the array. A pattern must match the whole text. The service's own wording of a
+violation is not published.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def check_model_card(request: Mapping[str, Any], *, known: Mapping[str, Any] | N
     """Check the ModelCard in a request of CreateModelPackage or UpdateModelPackage, if it has one.
 
     Args:
-        request: the request.
-        known: the package's present card.
+        request: Members of the request.
+        known: The card that the package has before the request; None if it has none.
 
     Raises:
         ValidationError: The content violates the schema, or the present card is archived.

@@ -115,7 +115,10 @@ class ModelPackages:
         }
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of packages: those of a group, or those of a type (by default packages without a group)."""
+        """Return one page of a group's packages; without a group, of the packages with the request's ModelPackageType.
+
+        The default type is Unversioned, that is, packages without a group.
+        """
         request = call.request
         conditions = []
         if "ModelPackageGroupName" in request:

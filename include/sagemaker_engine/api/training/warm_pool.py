@@ -54,7 +54,10 @@ def _billed_s(retained_s: int, job: JobRow) -> int:
 
 
 def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
-    """Release an available pool that was held for `period_s` seconds or longer; its billed seconds remain."""
+    """Release an available pool that was held for `period_s` seconds, its new keep-alive period, or longer.
+
+    The seconds until `now` remain billed. Pools in another status do not change.
+    """
     pool = warm_pool_status(job, now=now) or {}
     if pool.get("Status") != "Available":
         return

@@ -69,7 +69,10 @@ def trial_summaries(
 def _result(
     context: ApiContext, row: TuningRow, trial: TrialRow, plan: TuningPlan
 ) -> dict[str, Any] | None:
-    """Return the stored result of a trial, or the current result of its training job."""
+    """Return the stored result of a trial, or the current result of its training job if none is stored.
+
+    Return None if the training job does not exist or belongs to another tuning job.
+    """
     if trial.result is not None:
         return trial.result
     try:

@@ -47,7 +47,10 @@ def check_parents(tables: TuningTables, request: Request, *, region: str) -> lis
 
 
 def inherit(tables: TuningTables, parents: list[TuningRow]) -> list[dict[str, Any]]:
-    """Return hyperparameters, objective and summary of each of the parents' own trials that has an objective."""
+    """Return a record of each trial of the parents that has an objective.
+
+    A record has HyperParameters, Objective and Summary. Trials that a parent itself inherited are not included.
+    """
     inherited = []
     for parent in parents:
         plan = read_plan(parent.request)

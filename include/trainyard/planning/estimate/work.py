@@ -90,7 +90,10 @@ def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[Job
 
 
 def data_key(conf: BaseRunConf) -> str:
-    """Return a digest of the settings of a run's data: sources and their limit, test split, sample and tokens."""
+    """Return a digest of the settings that determine a run's data.
+
+    These are sources with their limit, mixture and sample, the test split, the tokenizer and the sequence length.
+    """
     names = ["source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length"]
     if getattr(conf, "sample_fraction", 1) != 1:  # measurements of earlier releases keep their key
         names.append("sample_fraction")

@@ -92,7 +92,7 @@ def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
 
 
 def _default_version(spec: TrainingJobSpec) -> str | None:
-    """Return the default image's version; None if the spec has its own image or algorithm, or none is pinned."""
+    """Return the default image's version; None if the spec has its own image or algorithm, or no version is pinned."""
     has_own_image = bool(spec.image_uri or spec.algorithm_name)
     is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
     return None if has_own_image or not is_pinned else training_images().version(spec.framework)

@@ -183,7 +183,7 @@ def _base(strategy: str, record: ComparisonRecord, reference: CellRecord) -> Cel
 def _points(
     record: ComparisonRecord, strategy: str, reference: CellRecord
 ) -> list[tuple[int, float]]:
-    """Return ranks and samples/s of the strategy's base and of its measured cells, fewest ranks first."""
+    """Return (ranks, samples/s) of the strategy's measured cells and of their base cell, fewest ranks first."""
     own = {each.ranks: _speed(each) for each in record.measured if each.strategy == strategy}
     base = _base(strategy, record, reference)
     return sorted({base.ranks: _speed(base), **own}.items())

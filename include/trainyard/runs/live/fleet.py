@@ -78,7 +78,11 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
 
 
 def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
-    """Return the cost in the run's report; without one, the cost so far or, after the end, that of its tasks' jobs."""
+    """Return the cost of a run in USD; None if it is unknown.
+
+    It is the cost in the run's report. Without a report, a running run has its cost so far, and an ended run the cost
+    of its tasks' jobs. The jobs of mapped tasks are not known here.
+    """
     reported = run.number(TaskId.REPORT, "cost_usd")
     if reported is not None or not run.is_over:
         return so_far_usd if reported is None else reported

@@ -184,7 +184,12 @@ def _goodput(
 def _spans(
     starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
 ) -> Iterator[TrainingSpan]:
-    """Yield the starts of the processes. Lost work ends when the processes end, or their instances stop."""
+    """Yield the starts of the processes. Lost work ends when the processes end, or their instances stop.
+
+    Args:
+        starts: the starts, as in `TrainingEvents.starts`.
+        working: (begin, end) of the times in which the training's instances worked, epoch seconds.
+    """
     begins = [each["time"] for each in starts]
     for start, next_at in zip(starts, [*begins[1:], None], strict=False):
         lost_from, restarted_from = start.get("lost_from"), start.get("restarted_from")

@@ -60,8 +60,8 @@ class TrainingEvents:
         stride: one point per `stride` is kept: 1 up to 20,000 points, then 2, 4, ...
         attempt: number of starts so far.
         starts: each start with its step, time, job and ranks. A start that was followed by another one also has
-            `lost_from`, the end of its last surviving step. If the next one was on the same instances, it also has
-            `restarted_from`, the time of its last line.
+            `lost_from`, the end of its last surviving step. If both were on the same instances, the earlier start also
+            has `restarted_from`, the time of its own last line.
         stall_seconds: seconds that checkpoints blocked the training.
         newest: newest value of each metric, of at most 50 metrics.
     """
@@ -137,7 +137,7 @@ class TrainingEvents:
         self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
-        """Return the time at which the newest start completed a step, by its log lines; without lines, its own time."""
+        """Return the time at which the newest start completed a step; the time of the start if no line shows it."""
         own = (each for each in reversed(self._points) if each.attempt == self.attempt)
         done = next((each.time for each in own if each.step <= step), None)
         return float(self.starts[-1]["time"]) if done is None else done

@@ -42,7 +42,12 @@ class RankBreakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBin:
-    """A range of consecutive steps, with the mean seconds of each part over these steps and all ranks."""
+    """A range of consecutive steps, with the mean seconds of each part over these steps and all ranks.
+
+    Attributes:
+        first, last: the first and the last step, both included.
+        slowest_seconds: duration of the longest of these steps on any rank.
+    """
 
     first: int
     last: int

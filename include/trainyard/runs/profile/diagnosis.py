@@ -155,7 +155,13 @@ class Diagnosis:
 
 
 def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
-    """Return the rules on speed, hosts and memory, configured by the run's conf or with the robust profile.
+    """Return the rules on speed, hosts and memory.
+
+    They have the parameters of the run's conf. A rule that the conf does not list has its robust parameters
+    (`trainyard.rules`).
+
+    Args:
+        wanted: the rules as the run's conf lists them.
 
     Raises:
         SpecError: `wanted` is not a list of rules.

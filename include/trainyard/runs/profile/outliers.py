@@ -25,8 +25,11 @@ class Outlier:
 
     Attributes:
         seconds: duration on the slowest rank.
-        part: the part that exceeded its median most, on `rank` by `excess_seconds`; waits for other ranks count half.
-            None if parts were not measured.
+        median_seconds: median duration of the run's steps.
+        rank, part: the part of the step that most exceeded its median on a rank, and this rank. The excess of
+            `communication`, which includes waits for other ranks, counts half. `part` is None if parts were not
+            measured.
+        excess_seconds: seconds by which that part exceeded its median.
         beside: another event at that time, such as a checkpoint.
     """
 
@@ -41,9 +44,11 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
-    """All slow steps of a run, the slowest first.
+    """All slow steps of a run, the slowest first. The duration of a step is that on its slowest rank.
 
     Attributes:
+        num_steps: number of compared steps.
+        median_seconds: their median duration; 0 if there are none.
         limit_seconds: a longer step is an outlier; None if there are too few steps.
     """
 
@@ -54,7 +59,7 @@ class Outliers:
 
 
 def outlier_limit(seconds: Sequence[float]) -> float | None:
-    """Return the seconds above which a step is an outlier, by the rule StepOutlier in the robust profile.
+    """Return the seconds above which a step is an outlier, by the rule StepOutlier with its robust parameters.
 
     Return None if there are too few steps.
     """
@@ -101,7 +106,17 @@ def _outlier(
     middle: float,
     beside: str,
 ) -> Outlier:
-    """Return the outlier with the part that grew most. Waits for another rank count only if they grew twice as much."""
+    """Return the outlier, with the part that most exceeds its usual seconds.
+
+    `communication`, which includes waits for other ranks, is chosen only if its excess is more than twice that of
+    every other part.
+
+    Args:
+        ranks: the step on each rank.
+        usual: median seconds of each part, by (rank, part).
+        middle: median duration of the run's steps, in seconds.
+        beside: see `Outlier`.
+    """
     grown = [
         (each.parts[part] - usual[each.rank, part], each.rank, part)
         for each in ranks
@@ -123,7 +138,7 @@ def _outlier(
 
 
 def _marks(records: Iterable[Record]) -> dict[int, str]:
-    """Return the event before each step, by step: a mark at step s is between step s and the next."""
+    """Return, by step, the event just before it. A checkpoint that is recorded at step s precedes step s + 1."""
     return {
         each.step + 1: _AFTER_CHECKPOINT
         for each in records

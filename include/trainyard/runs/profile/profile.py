@@ -40,7 +40,12 @@ NO_STEPS = "no times of steps in the training's statistics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptBegin:
-    """Start of the training processes: seconds since the first record, and the step from which they resumed."""
+    """Start of the training processes in one attempt.
+
+    Attributes:
+        seconds: seconds since the run's first record; None if the time of the start is unknown.
+        step: the step from which the processes resumed.
+    """
 
     attempt: int
     seconds: float | None

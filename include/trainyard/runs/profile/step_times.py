@@ -56,7 +56,9 @@ class StepTime:
 
 
 def step_times(records: Iterable[Record]) -> list[StepTime]:
-    """Return the time of each surviving step, by step and rank. A repeated step has the time of its last repetition.
+    """Return the time of each step on each rank, sorted by step and rank.
+
+    Steps that a restart discarded are left out. A repeated step has the time of its last repetition.
 
     `communication` is the time that collectives block the rank. Outside of the backward pass it is measured. Within
     the backward pass it is the wait for the slowest rank: the longest local time of the step minus the rank's own. The
@@ -79,7 +81,10 @@ def steady(times: Iterable[StepTime]) -> list[StepTime]:
 
 
 def _surviving(records: Iterable[Record]) -> dict[int, dict[int, tuple[StepRecord, bool]]]:
-    """Return the last record of each step by rank, and whether it was the first after a start."""
+    """Return (record, is_first) by step and rank, without the steps that a restart discarded.
+
+    The record is the step's last one. `is_first` is whether the step is the first after a start.
+    """
     by_rank: dict[int, dict[int, tuple[StepRecord, bool]]] = defaultdict(dict)
     starting: set[int] = set()
     for record in records:

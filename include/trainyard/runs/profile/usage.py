@@ -205,6 +205,7 @@ class MeasuredMemory:
         early: mean of the second quarter of the samples; None if there are too few. The first quarter, in
             which a training fills its memory, does not count.
         late: mean of the last quarter; None if there are too few samples.
+        limit: memory that is available to the host or GPU, by the last sample with a limit; None if no sample has one.
     """
 
     place: str

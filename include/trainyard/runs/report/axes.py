@@ -145,7 +145,10 @@ _SMALLEST = 1e-300
 def linear_axis(
     values: list[float], *, start: float, end: float, num_ticks: int, from_zero: bool = False
 ) -> Axis:
-    """Return the axis of the values. It extends 6 % of their spread above and, unless it starts at zero, below them."""
+    """Return the axis of the values, with a margin of 6 % of their spread at both ends.
+
+    The margin below is left out with `from_zero`, and if the lowest value is 0.
+    """
     low, high = min(values), max(values)
     if from_zero:
         low = min(0.0, low)

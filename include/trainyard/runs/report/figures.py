@@ -161,7 +161,10 @@ def _break_label(one: Attempt, then: Attempt) -> str:
 
 
 def _redone(record: RunRecord, kept: tuple[Point, ...]) -> Iterator[Series]:
-    """Yield one curve per attempt with redone steps: their losses, after the last point that was kept."""
+    """Yield a curve for each attempt whose last steps were redone later.
+
+    The curve has the losses that the attempt logged for these steps. It begins at the last point of `kept` before them.
+    """
     continuity = continuity_of(record)
     for attempt in continuity.attempts if continuity else ():
         if not attempt.redone_losses:

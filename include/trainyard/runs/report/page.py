@@ -92,7 +92,11 @@ def render_report_html(record: RunRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesView:
-    """Rules section: the rules that were evaluated, and those that were not."""
+    """Rules section: the rules that were evaluated, and those that were not.
+
+    Attributes:
+        again: command that evaluates the rules again; empty if there is no data for the rules.
+    """
 
     sentence: str
     tone: str
@@ -102,7 +106,10 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section. If no rule was evaluated, return None, except for a run of a user's script."""
+    """Return the section; None without verdicts.
+
+    For a user's script without verdicts, return a section that states why there are none.
+    """
     if record.rules is None or not record.rules["verdicts"]:
         return _nothing_to_evaluate() if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])

@@ -105,7 +105,7 @@ def stacked_bars(rows: Sequence[BarRow], *, x_label: str, width: int) -> Markup:
 
 
 def block_legend(parts: Sequence[tuple[str, str]]) -> Markup:
-    """Return a legend of (css, label)."""
+    """Return a legend with a coloured block for each (CSS class, label)."""
     item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
     return Markup("").join(item.format(css, label) for css, label in parts)
 

@@ -93,7 +93,12 @@ def timeline_legend(record: RunRecord) -> Markup:
 
 
 def job_phases(job: JobRecord, until: float) -> list[TimelinePhase]:
-    """Return the phases of a job. A job without secondary statuses has two: starting and working."""
+    """Return the phases of a job. A job without secondary statuses has two: starting and working.
+
+    Args:
+        job: the job.
+        until: end of a phase that has not ended, epoch seconds.
+    """
     if job.transitions:
         spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]
     else:

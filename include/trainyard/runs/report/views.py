@@ -349,7 +349,7 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
 
 
 def _lacks(record: RunRecord, task_id: TaskId) -> bool:
-    """Return whether the DAG of a training has no such task."""
+    """Return whether the run's DAG trains a model and has no task `task_id`."""
     ids = {each.task_id for each in record.tasks}
     return TaskId.TRAIN in ids and task_id not in ids
 

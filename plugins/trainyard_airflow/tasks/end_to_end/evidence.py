@@ -53,10 +53,10 @@ def write_proof(
 
     If the task `watch_rules` wrote verdicts from the ranks' statistics for all started jobs, these are used. Otherwise
     the rules are also evaluated on the log, which has less data, and these verdicts are added. `judged` in rules.json
-    names the source. `unwatched` lists the jobs that were not watched to their end, unless no job was watched.
+    names the source. If some job was watched, `unwatched` lists the jobs that were not watched to their end.
 
-    The log is copied through a file, so memory holds one page of it, and later the compressed file. A log that cannot
-    be read is left out with a warning, and the continuity has the reason.
+    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log
+    cannot be read, an empty one is stored with a warning, and the continuity has the reason.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -97,9 +97,10 @@ def _watched(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the verdicts that were written while the training ran, and the jobs that were not watched to their end.
 
-    For such a job, the result has the verdicts that were written before its watch failed.
+    For a job that was not watched to its end, the verdicts are those written before its watch failed.
 
-    Return None and no jobs if no verdict has statistics of the ranks or evaluations of the service's rules.
+    The result is (None, []) if no document with verdicts has statistics of the ranks or evaluations of the service's
+    rules.
     """
     if output is None:
         return None, []

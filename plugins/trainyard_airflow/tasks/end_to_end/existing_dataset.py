@@ -28,8 +28,8 @@ class ExistingDatasetOperator(ConnectedOperator):
     """Returns the address of a sharded data set, after a check that the run can read it.
 
     Args:
-        dataset_uri: S3 prefix of the data set, `.../datasets/<fingerprint>`; the report of the run that sharded it and
-            the event of its asset have this address.
+        dataset_uri: S3 prefix of the data set, `.../datasets/<fingerprint>`. This address is in the report of the run
+            that sharded the data set, and in the event of the data set's asset.
         kwargs: arguments of the base class; `task_id` is `shard` by default.
     """
 

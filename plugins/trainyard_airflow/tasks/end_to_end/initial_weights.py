@@ -56,7 +56,10 @@ def init_findings(
 
 
 def _models(heads: Sequence[ObjectHead]) -> list[str]:
-    """Return the addresses of config.json or model.tar.gz in the highest folders that have one, as the script does."""
+    """Return the addresses of each config.json or model.tar.gz at the highest folder level that has one.
+
+    The training script selects the model's file in the same way.
+    """
     uris = [each.uri for each in heads if each.uri.endswith((f"/{CONFIG_FILE}", f"/{ARCHIVE}"))]
     depth = min((each.count("/") for each in uris), default=0)
     return [each for each in uris if each.count("/") == depth]

@@ -73,9 +73,9 @@ def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
 
 
 def _arithmetic_of_rungs(conf: RunConf) -> dict[str, Any]:
-    """Return precision and compilation if their defaults differ between the run's instance types.
+    """Return the hyperparameters `precision` and `compile` if their defaults differ between the run's instance types.
 
-    Otherwise the script chooses the defaults for the accelerator on which it runs.
+    Otherwise the result is empty, and the script chooses the defaults for the accelerator on which it runs.
     """
     if len({has_bf16(each.instance_type) for each in conf.rungs}) == 1:
         return {}
@@ -140,7 +140,7 @@ def training_spec(
 
 
 def _channel(conf: RunConf, dataset_uri: str, name: str) -> str | TrainingInput:
-    """Return the channel of a split or of the index; that of a mixture's split is a list of all sources' shards."""
+    """Return the channel of a split or of the index; for a mixture's split, a manifest of the shards of all sources."""
     if not conf.data_mixture or name == INDEX:
         return f"{dataset_uri}/{name}/"
     from trainyard.sharding.mixture import manifest_uri  # a DAG file imports this module
@@ -149,10 +149,10 @@ def _channel(conf: RunConf, dataset_uri: str, name: str) -> str | TrainingInput:
 
 
 def _rank_restarts(conf: RunConf, task_id: str) -> Mapping[str, str]:
-    """Return the environment variables that make torchrun restart killed ranks; only for `train` with one host.
+    """Return the environment variables that make torchrun restart killed ranks.
 
-    With several hosts, the torchrun of the other hosts would not restart their ranks, and all would wait
-    (docs/adr/0074).
+    The result is empty for tasks other than `train`, and for several hosts. With several hosts, the torchrun of the
+    other hosts would not restart their ranks, and all would wait (docs/adr/0074).
     """
     counts = [each.instance_count or conf.instance_count for each in conf.rungs]
     return RANK_RESTARTS if task_id == TaskId.TRAIN and max(counts) == 1 else {}

@@ -47,9 +47,9 @@ def limit_findings(
 def job_limit_findings(
     clients: AwsClients, jobs: Iterable[TrainingJobSpec | ProcessingJobSpec]
 ) -> Iterator[Finding]:
-    """Yield the violations of the connection's limits by these jobs, and what they lack, each once.
+    """Yield the jobs' violations of the connection's limits, and their missing images and networks, each once.
 
-    A job lacks an image that does not exist, or a network that its channels need and the connection does not provide.
+    A network is missing if a job's channels need one and neither the job nor the connection has one.
     """
     from trainyard_airflow.hooks.image_digests import image_findings  # a DAG file imports this
     from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module

@@ -188,7 +188,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     @property
     def _may_write_source(self) -> bool:
-        """True if a task of the author writes the source, or does not read it."""
+        """True if a missing source is allowed, because the DAG's author added a task before `shard` or replaced it."""
         return self.has_preparation or (
             self.stages is not None and self.stages.use("shard") is StageUse.REPLACED
         )
@@ -228,7 +228,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings on the run's jobs, scripts and condition that the plan does not check."""
+        """Yield the findings that the plan does not report: on the run's jobs, its scripts and `register_when`."""
         yield from params_findings(params, scripts=TRAINING_SCRIPTS)
         if conf := readable_conf(params):
             yield from self._condition_findings(conf)
@@ -547,7 +547,10 @@ class _Findings:
     def of_events(
         self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
     ) -> dict[str, Any]:
-        """Return the params of asset events that the form accepts, and unknown params; add findings for the others."""
+        """Return the params of asset events without those that the form rejects; add findings on the rejected params.
+
+        Unknown params are returned too, because a later check rejects them by name.
+        """
         if not given:
             return {}
         correct, params = "correct the extra of the asset event", form()

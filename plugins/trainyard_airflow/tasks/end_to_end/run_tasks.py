@@ -37,7 +37,7 @@ JOB_ARGUMENTS: Mapping[str, Any] = {"ledger_uri": LEDGER_URI, "retries": JOB_RET
 
 
 class RunSpecs(Protocol):
-    """Functions that return the specs of a run's tasks; a module `task_specs` has them."""
+    """Functions that return the specs of a run's tasks; each module `task_specs` implements this protocol."""
 
     @property
     def smoke_task_spec(self) -> Callable[..., Any]:

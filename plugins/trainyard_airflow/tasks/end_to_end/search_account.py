@@ -78,7 +78,10 @@ def write_search_account(
 
 
 def conf_as_trained(conf: Mapping[str, Any], searched: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the run's conf with the best trial's hyperparameters; unchanged if there is no best trial."""
+    """Return the run's conf with the best trial's hyperparameters.
+
+    The conf is unchanged if there is no best trial, or if the hyperparameters are invalid for the run.
+    """
     if not searched:
         return dict(conf)
     tuned = TuningResult.from_dict(searched).best.tuned_values
@@ -128,7 +131,7 @@ def _account(
 
 
 def _longest_trial(conf: RunConf) -> int:
-    """Return the number of steps of a long trial of a search in rounds."""
+    """Return the steps of a long trial in a search in rounds; without a search, the run's `max_steps`."""
     search = search_of(conf)
     return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
 

@@ -91,14 +91,14 @@ class Stages:
         """Check the stages and the defaults of the form's fields when the DAG file is parsed.
 
         Raises:
-            SpecError: a stage is of a wrong kind, or a default belongs to a stage of the run that this DAG does not
-                have; it lists all of them.
+            SpecError: a stage is of a wrong kind, or a default would have no effect (see `findings`). The error lists
+                all faults.
         """
         if findings := [*self._kinds(), *self.findings(defaults)]:
             raise SpecError(findings, subject=subject)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield an error for each param that only a task reads which the author replaced or left out."""
+        """Yield an error for each param without effect, because the author replaced or left out its task."""
         for stage, names in _SETTINGS.items():
             if (use := self.use(stage)) is StageUse.OWN:
                 continue
@@ -121,13 +121,17 @@ class Stages:
         return made
 
     def measured(self) -> list[BaseOperator]:
-        """Create the task of the evaluation; empty if it is left out."""
+        """Create the evaluation task; return an empty list if the stage is left out."""
         if callable(self.evaluate):
             return [_made("evaluate", self.evaluate)]
         return [self.own_evaluation()] if self.evaluate else []
 
     def registered(self, own: Callable[[], BaseOperator]) -> list[BaseOperator]:
-        """Create the task of the registration, by `own` if it is the run's own; empty if it is left out."""
+        """Create the registration task; return an empty list if the stage is left out.
+
+        Args:
+            own: creates the run's own task, if the author has not replaced it.
+        """
         if callable(self.register):
             return [_made("register", self.register)]
         return [own()] if self.register else []

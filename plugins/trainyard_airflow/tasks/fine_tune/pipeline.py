@@ -27,7 +27,7 @@ class FineTunePreflightOperator(ScriptPreflightOperator):
         return fine_tune_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params of a run with the script that fine-tunes; the second value is always None.
+        """Return (params of a `ScriptConf` with the fine-tuning script, None).
 
         Raises:
             SpecError: the fine-tuning's params are invalid; it lists all findings.

@@ -48,7 +48,7 @@ class ScriptPreflightOperator(PreflightOperator):
         return script_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params unchanged, because the planner has no model of a user's script."""
+        """Return (the unchanged params, None), because the planner has no model of a user's script."""
         return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ScriptPlan:

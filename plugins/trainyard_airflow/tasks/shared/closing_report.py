@@ -37,8 +37,8 @@ class ClosingReportOperator(ConnectedOperator):
         """Return the run's addresses from preflight's `state`, or from the params if there is no state.
 
         Raises:
-            SpecError: there is no state, and neither the params nor the connection name a bucket, or another Airflow
-                has claimed the bucket.
+            SpecError: there is no state, and the bucket cannot be used. Either the params and the connection name no
+                bucket, or another Airflow has claimed it.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
 

@@ -1,4 +1,4 @@
-"""Cluster of a run's training as the fields of its spec: the capacity ladder, or the only instance type."""
+"""Fields of a training's spec that define its cluster: the tiers of the capacity ladder, or a single instance type."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def bounded(params: Mapping[str, Param]) -> dict[str, Param]:
 
 
 def give_params(dag: DAG, params: Mapping[str, Param]) -> None:
-    """Add the params to a DAG; call it after its tasks were created.
+    """Add the params to a DAG; call this function after all tasks of the DAG were created.
 
     If the DAG has params when a task is created, Airflow copies them into the task, and validates and stores each copy
     whenever it serializes the DAG. For `train_end_to_end`, this takes 380 kB and 1.8 s, against 43 kB and 0.01 s

@@ -95,7 +95,10 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> RunState[BaseRunConf]:
-        """Return the state from the result of `to_dict`; without `conf_type` (earlier versions), with a `RunConf`."""
+        """Return the state from the result of `to_dict`.
+
+        Earlier versions of Trainyard stored no `conf_type`; the conf is then a `RunConf`.
+        """
         conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
         return RunState(
             conf=conf_type.from_params(data["conf"]),

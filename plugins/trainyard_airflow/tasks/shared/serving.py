@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving | None:
     """Return the image, variables and instance types that serve the model of a run.
 
-    The result is None for an adapter without its base model and for the model of an own script, unless the conf has a
-    serving image; and if AWS has no image for the region, which is logged as a warning.
+    The result is None in two cases:
+
+    - The model is an adapter without its base model, or comes from an own script, and the conf has no serving image.
+    - AWS has no image for the region; a warning is logged.
 
     Args:
         conf: the run's conf.
@@ -53,7 +55,7 @@ def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving |
 
 
 def has_our_handlers(conf: ScriptConf) -> bool:
-    """Return whether model.tar.gz gets the handlers of fine-tuned models: only a whole model, not an adapter."""
+    """Return whether model.tar.gz gets the handlers of fine-tuned models: a fine-tuning run writes a merged model."""
     is_fine_tuning = (conf.source_dir, conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
     return is_fine_tuning and conf.hyperparameters.get("artifact", "merged") == "merged"
 

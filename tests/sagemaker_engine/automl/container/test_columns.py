@@ -102,7 +102,7 @@ def test_numbers_are_ordered_as_numbers_and_the_last_of_two_is_positive() -> Non
         pytest.param(
             table(y=["a", "b", "c"] * 20),
             Wishes(target="y", problem_type="BinaryClassification"),
-            "3 values, which does not fit",
+            "3 different values, which does not fit",
             id="three classes of two",
         ),
         pytest.param(
