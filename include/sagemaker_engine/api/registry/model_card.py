@@ -2,7 +2,8 @@
 
 Source: SageMaker Developer Guide, "View the Details of a Model Version", model package model card schema (2026-11).
 The guide's `maxContains` and the `maxItems` of single items are read as the length of the array, and its patterns are
-read as patterns of the whole text. The service's own wording of a violation is not published.
+read as patterns of the whole text. Unknown members are rejected, except in the two objects that the schema leaves open
+(`additionalProperties`). The service's own wording of a violation is not published.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def _text(most: int, *, least: int = 0, choices: tuple[str, ...] = ()) -> Check:
             yield f"{path} has more than one line"
 
     return check
+
+
+def _anything(value: Any, path: str) -> Iterator[str]:  # noqa: ARG001  # a Check
+    yield from ()
 
 
 def _number(value: Any, path: str) -> Iterator[str]:
@@ -147,7 +152,9 @@ _METRIC = _any_of(
     ),
 )
 _METRIC_GROUP = _object(
-    {"name": _text(63, least=1), "metric_data": _array(_METRIC)}, required=("name", "metric_data")
+    {"name": _text(63, least=1), "metric_data": _array(_METRIC)},
+    required=("name", "metric_data"),
+    others=_anything,
 )
 _EVALUATION = _object(
     {
@@ -174,7 +181,8 @@ _OBJECTIVE = _object(
             | _texts("facet", "condition", most=63)
         ),
         "notes": _text(1024),
-    }
+    },
+    others=_anything,
 )
 _TRAINING_JOB = _object(
     {
