@@ -220,6 +220,23 @@ def test_model_card_is_kept_and_replaced(endpoint: Endpoint, group: str) -> None
     assert describe(endpoint, arn)["ModelCard"] == other
 
 
+def test_model_card_may_have_more_members_if_the_schema_leaves_them_open(
+    endpoint: Endpoint, group: str
+) -> None:
+    objective = {"function": {"function": "Minimize"}, "unit": "nats"}
+    groups = [{"name": "test", "metric_data": [], "rows": 3}]
+    given = card(
+        {
+            "training_details": {"objective_function": objective},
+            "evaluation_details": [{"name": "a", "metric_groups": groups}],
+        }
+    )
+
+    arn = register(endpoint, group, ModelCard=given)
+
+    assert describe(endpoint, arn)["ModelCard"] == given
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.contract.waiting import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -58,6 +60,43 @@ def test_pool_ends_when_its_retention_is_set_to_nothing(endpoint: Endpoint, job:
     )
     assert endpoint.describe(job)["WarmPoolStatus"]["Status"] == "Terminated"
     endpoint.sagemaker.delete_training_job(TrainingJobName=job)
+
+
+@pytest.mark.parametrize("period_s", [0, 3600])
+def test_period_of_an_ended_pool_is_not_changed(
+    endpoint: Endpoint, job: str, period_s: int
+) -> None:
+    endpoint.sagemaker.update_training_job(
+        TrainingJobName=job, ResourceConfig={"KeepAlivePeriodInSeconds": 1}
+    )
+    ended = wait_until(
+        lambda: endpoint.describe(job)["WarmPoolStatus"],
+        lambda pool: pool["Status"] == "Terminated",
+        clock=endpoint.clock,
+        what="the end of the warm pool",
+    )
+
+    with pytest.raises(ClientError, match=r"ValidationException.*Terminated"):
+        endpoint.sagemaker.update_training_job(
+            TrainingJobName=job, ResourceConfig={"KeepAlivePeriodInSeconds": period_s}
+        )
+
+    assert endpoint.describe(job)["WarmPoolStatus"] == ended
+
+
+def test_period_is_not_changed_before_the_job_ends(endpoint: Endpoint) -> None:
+    name = endpoint.start(endpoint.training_request("sleep 300", ResourceConfig=RESOURCES))
+
+    with pytest.raises(ClientError, match=r"ValidationException.*InUse"):
+        endpoint.sagemaker.update_training_job(
+            TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+        )
+
+    endpoint.sagemaker.stop_training_job(TrainingJobName=name)
+    if endpoint.finished(name)["WarmPoolStatus"]["Status"] == "Available":
+        endpoint.sagemaker.update_training_job(
+            TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+        )
 
 
 def test_released_pool_keeps_its_billed_seconds(endpoint: Endpoint, job: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.plugins.conftest import connection_json
-from trainyard.errors import RejectedRequestError, ScriptError, TrainingRunError
+from trainyard.errors import ContractError, RejectedRequestError, ScriptError, TrainingRunError
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from trainyard.runs.run_tags import Owner
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -201,6 +201,20 @@ def test_what_does_not_end_stays_open_and_is_told(aws_connection, task, caplog):
 def test_ledger_that_cannot_be_read_is_no_ledger(aws_connection):
     lost = RunLedger(AwsClients(ConnectionArguments()), uri="s3://no-such-bucket-anywhere/ledger")
     assert closed_ledger(lost) is None
+
+
+def test_unreadable_document_is_named(aws_connection, task, s3):
+    ledger = ledger_of(task, aws_connection)
+    uri = f"{ledger.uri}/training-job.json"
+    key = uri.removeprefix(f"s3://{aws_connection.bucket}/")
+    s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=b"{}")
+
+    with pytest.raises(ContractError) as of_all:
+        ledger.read()
+    with pytest.raises(ContractError) as of_one:
+        ledger.intend(PaidKind.TRAINING, "job", task_id="train")
+
+    assert of_all.value.where == of_one.value.where == uri
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import boto3
 import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError
 
 from sagemaker_engine.testing import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
@@ -22,12 +23,13 @@ from trainyard.rules.document import rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.continuity.log_lines import read_log
 from trainyard.runs.report.page import rules_view
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.training_log import training_log
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.tasks.end_to_end.evidence import write_proof
+from trainyard_airflow.tasks.end_to_end.evidence import INCOMPLETE_LOG_NAME, write_proof
 from verify.__main__ import main
 
 pytestmark = pytest.mark.engine
@@ -138,7 +140,8 @@ def test_a_log_that_cannot_be_read_is_said_and_costs_nothing_else(
     assert "the training log could not be read" in str(told.continuity.why_unknown)
     assert told.continuity.billed_usd == RUN.jobs[0].cost["cost_usd"]
     found = s3.list_objects_v2(Bucket=aws_connection.bucket, Prefix=f"{task.run_id}/report/")
-    assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[3]]
+    names = [each["Key"].rpartition("/")[2] for each in found["Contents"]]
+    assert names == [NAMES[0], INCOMPLETE_LOG_NAME]
 
 
 KNOWN = Facts(precision="bf16", skipped_steps=0)
@@ -192,6 +195,37 @@ class ProofLogs:
         lines = () if nextToken else RUN.lines
         events = [{"message": each.text, "timestamp": each.time_ms} for each in lines]
         return {"events": events, "nextForwardToken": "end"}
+
+
+class LostLogs(ProofLogs):
+    """CloudWatch Logs that cannot be reached after the first page of a stream."""
+
+    def get_log_events(self, *, nextToken: str = "", **names: Any) -> dict[str, Any]:  # noqa: N803
+        if nextToken:
+            raise EndpointConnectionError(endpoint_url="https://logs.us-east-1.amazonaws.com")
+        return super().get_log_events(**names)
+
+
+def test_the_lines_before_a_logs_loss_are_kept_as_incomplete(
+    aws_connection: Any, task: Any, tmp_path: Path
+) -> None:
+    report = ReportRun(aws_connection.bucket, task.run_id)
+
+    proof = write_proof(
+        LostLogs(),
+        report.objects,
+        jobs=RUN.jobs,
+        shard_index=None,
+        conf={},
+        to=f"{report.place}/report",
+    )
+
+    kept = tmp_path / INCOMPLETE_LOG_NAME
+    kept.write_bytes(report.objects.read(f"{report.place}/report/{INCOMPLETE_LOG_NAME}"))
+    assert [each.text for each in read_log(kept)] == [each.text for each in RUN.lines]
+    assert report.objects.read_or_none(f"{report.place}/report/{NAMES[3]}") is None
+    assert INCOMPLETE_LOG_NAME in str(proof.continuity.why_unknown)
+    assert (proof.continuity.final_step, proof.rules) == (None, None)
 
 
 def test_the_watched_jobs_verdicts_come_before_those_of_the_log(

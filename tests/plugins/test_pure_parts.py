@@ -9,7 +9,8 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from trainyard.errors import InfrastructureError, ScriptError, ThrottledError
+from trainyard.errors import ContractError, InfrastructureError, ScriptError, ThrottledError
+from trainyard.rules.rule_retry import RetryRemedy
 from trainyard_airflow.hooks.redaction import (
     description_secrets,
     is_secret_name,
@@ -18,6 +19,7 @@ from trainyard_airflow.hooks.redaction import (
     secret_forms,
     spec_secrets,
 )
+from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
 from trainyard_airflow.retry_policy import TrainingRetryPolicy
 from trainyard_airflow.triggers.pace import Pace, backoff_s, jittered
@@ -194,3 +196,11 @@ def test_the_log_link_of_a_search_finds_the_streams_of_its_trials() -> None:
 
     assert links[JobConsoleLink.__name__].endswith("#/hyper-tuning-jobs/search")
     assert links[JobLogsLink.__name__].endswith("$3Dsearch-")
+
+
+def test_answer_without_a_question_names_its_job():
+    with pytest.raises(ContractError) as raised:
+        EndPolicy().answered(RetryRemedy.END, "somebody", {"job_name": "job-1"}, {})
+
+    assert raised.value.where == "job job-1"
+    assert raised.value.next_step

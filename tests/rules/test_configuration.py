@@ -214,6 +214,18 @@ def test_a_warning_that_its_author_wants_to_stop_stops() -> None:
     assert Reactions(rules).of("ValRise", issue).action is RuleAction.WARN
 
 
+def test_a_rule_on_silence_warns_unless_its_author_wants_more() -> None:
+    stops = {"rule": "StalledTrainingRule", "action": "stop"}
+    silence = Issue(step=1, onset=1, rank=0, key="", severity=Severity.ERROR, text="")
+
+    by_default = Reactions(configured_rules(["StalledTrainingRule"]))
+    by_wish = Reactions(configured_rules([stops]))
+
+    assert by_default.of("StalledTrainingRule", silence).action is RuleAction.WARN
+    assert by_default.of_rule("StalledTrainingRule") is RuleAction.WARN
+    assert by_wish.of_rule("StalledTrainingRule") is RuleAction.STOP
+
+
 def test_idle_rule_that_is_named_twice_is_found_before_the_run() -> None:
     params = {"instance_type": "ml.g5.xlarge", "instance_count": 1, "stop_if_idle_minutes": 30}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.rules.judged import JudgedCase, check_case, judged
@@ -77,6 +79,14 @@ CASES = [
         healthy=inputs(20, num_samples=100, channel_means=(0.0, -0.2)),
         without=inputs(4, num_samples=100, channel_means=(0.0, 0.5)),
         fires=5, onset=0, says="the mean over 500 images is 0.21", needs="400 images; needs 500",
+    ),
+    JudgedCase(
+        name="CheckInputImages: not finite",
+        rule="CheckInputImages",
+        faulty=inputs(5, num_samples=500, channel_means=lambda step: (0.0 if step < 3 else math.nan,)),
+        healthy=inputs(20, num_samples=100, channel_means=(0.0, 0.2)),
+        without=inputs(4, num_samples=100, channel_means=(math.nan,)),
+        fires=3, onset=3, says="the mean over 1500 images is nan", needs="400 images; needs 500",
     ),
     JudgedCase(
         rule="TokenStats",

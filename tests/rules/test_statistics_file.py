@@ -116,10 +116,14 @@ def test_statistics_belong_to_the_tensors_of_the_header() -> None:
 
 
 def test_what_is_not_finite_is_a_word() -> None:
-    step = read({"kind": "step", "step": 1, "loss": "nan", "gradient_norm": "-inf"})[1]
+    step, images = read(
+        {"kind": "step", "step": 1, "loss": "nan", "gradient_norm": "-inf"},
+        {"kind": "inputs", "step": 1, "channel_means": ["inf", 1]},
+    )[1:]
 
     assert math.isnan(step.loss)
     assert step.gradient_norm == -math.inf
+    assert images.channel_means == (math.inf, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +147,11 @@ def test_what_is_not_finite_is_a_word() -> None:
             {"kind": "inputs", "step": 1, "token_shares": {"pad": "much"}},
             "has a value of token_shares that is not a number",
         ),
+        (
+            {"kind": "inputs", "step": 1, "channel_means": ["bright"]},
+            "has a value of channel_means that is not a number",
+        ),
+        ({"kind": "inputs", "step": 1, "channel_means": [None]}, "cannot be read"),
         (
             {"kind": "checksums", "step": 1, "group_size": 2, "values": {"a": 3}},
             "has a value of values that is not text",

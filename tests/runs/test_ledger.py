@@ -26,8 +26,11 @@ def test_entry_is_read_back_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"kind": "training"}', '{"kind": "house"}'])
 def test_document_that_is_no_entry_is_refused(text: str) -> None:
-    with pytest.raises(ContractError, match="the document is not a ledger entry"):
-        LedgerEntry.from_json(text)
+    with pytest.raises(ContractError, match="the document is not a ledger entry") as raised:
+        LedgerEntry.from_json(text, uri="s3://b/ledger/training-job.json")
+
+    assert raised.value.where == "s3://b/ledger/training-job.json"
+    assert raised.value.next_step
 
 
 def test_settled_job_has_its_cost() -> None:

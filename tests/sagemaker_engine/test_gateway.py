@@ -194,6 +194,17 @@ def test_presigned_url_needs_no_headers(engine: RunningEngine) -> None:
         assert answer.read() == b"body"
 
 
+def test_a_failure_of_the_engines_own_route_is_json(engine: RunningEngine) -> None:
+    request = urllib.request.Request(  # noqa: S310
+        f"{engine.endpoint_url}/_engine/faults", data=b" " * ((32 << 20) + 1), method="PUT"
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)  # noqa: S310
+    with caught.value as error:
+        assert error.code == 413
+        assert json.load(error)["__type"] == "RequestEntityTooLargeException"
+
+
 def test_unknown_path_of_the_engine_names_the_known_one(engine: RunningEngine) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{engine.endpoint_url}/_engine/nothing")  # noqa: S310

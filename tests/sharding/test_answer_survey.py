@@ -152,7 +152,11 @@ def test_what_the_chat_template_leaves_out_is_one_finding(tmp_path: Path) -> Non
         "rejected": [{**ANSWER, "content": "No."}],
     }
     template = ChatTemplate(sources={"default": text}, tokens={})
-    rows = [{"messages": [USER, ANSWER]}, *[lost] * 30, {"messages": [USER, CALL, TOOL, ANSWER]}]
+    rows = [
+        {"messages": [USER, ANSWER]},
+        *[lost] * 30,
+        *[{"messages": [USER, CALL, TOOL, ANSWER]}] * 2,
+    ]
     made = survey(tmp_path / "sft", *rows, template=template)
     pairs = survey(tmp_path / "dpo", pair, method="dpo", template=template)
 
@@ -163,9 +167,10 @@ def test_what_the_chat_template_leaves_out_is_one_finding(tmp_path: Path) -> Non
     assert first.where == "part/rows.jsonl row 2 and 29 other rows"
     assert first.what.startswith("have a message of role developer, which the base model's chat")
     assert first.next_step == "rename the role to system"
-    assert second.what.startswith("has a conversation that the base model's chat template rejects")
+    assert second.where == "part/rows.jsonl row 32 and 1 other row"
+    assert second.what.startswith("have a conversation that the base model's chat template rejects")
     assert "no tools" in second.what
-    assert (made.num_bad, pairs.num_bad) == (31, 1)
+    assert (made.num_bad, pairs.num_bad) == (32, 1)
 
 
 def test_conversations_without_a_template_are_refused(tmp_path: Path) -> None:

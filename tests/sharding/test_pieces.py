@@ -111,6 +111,7 @@ def test_held_out_split_gets_its_proportion_of_shards() -> None:
     assert held_out_shards(64, fraction=0.05, train_fraction=0.9, share=2) == 4
     assert held_out_shards(2, fraction=0.05, train_fraction=0.9, share=2) == 2
     assert held_out_shards(64, fraction=0, train_fraction=0.9, share=2) == 0
+    assert held_out_shards(64, fraction=0.9, train_fraction=0.0005, share=2) == 64
 
 
 @given(validation=st.floats(0, 0.4), test=st.floats(0, 0.4))

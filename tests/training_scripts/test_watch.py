@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,33 @@ def test_loop_without_optimizer_writes_its_steps_by_number(container, capsys):
     assert re.search(r"trainyard step=30 loss=1\.0+ .* gradient_norm=3\.0", text)
     steps = [each.step for each in statistics_of(container) if isinstance(each, StepRecord)]
     assert steps == [10, 30]
+
+
+def slow_batches(count):
+    for number in range(count):
+        time.sleep(0.02)
+        yield number
+
+
+def test_the_wait_for_data_is_a_part_of_its_step(container):
+    with watch(max_steps=20) as run:
+        for number in run.batches(slow_batches(10)):
+            if number in {4, 9}:
+                run.step(loss=2.0, number=number + 1)
+
+    steps = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert [each.step for each in steps] == [5, 10]
+    assert all(0 < each.data_wait_seconds <= each.step_seconds for each in steps)
+
+
+def test_the_wait_for_validation_data_is_no_part_of_a_step(container):
+    with watch(max_steps=1) as run:
+        list(run.batches(slow_batches(2)))
+        run.evaluated(loss=2.0)
+        run.step(loss=2.0)
+
+    [step] = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert step.data_wait_seconds == 0.0
 
 
 def test_the_time_before_the_watch_is_reported(container, capsys):

@@ -303,7 +303,7 @@ class Run:
             **({"epoch": epoch} if epoch is not None else {}),
             **({"units_per_second": rate["samples_per_second"]} if rate else {}),
             step_seconds=seconds,
-            data_wait_seconds=self._data_wait_s,
+            data_wait_seconds=self._data_wait_s / max(1, steps),
         )
         self._log_step(observed, rate, epoch=epoch, seconds=seconds)
         self._stepped_at, self._data_wait_s = now, 0.0
@@ -552,7 +552,7 @@ class Run:
         self._starting = self._metrics.kept_alive(self.num_steps, at_most_s=START_TIMEOUT_S)
         self._starting.__enter__()
         self._has_started = False
-        self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
+        self._restart_clock()
         self.begin_step(self.num_steps + 1)
 
     def _open_statistics(self) -> None:
@@ -681,8 +681,8 @@ class Run:
         )
 
     def _restart_clock(self) -> None:
-        """Restart the time measurement of the next step."""
-        self._stepped_at = time.perf_counter()
+        """Restart the time measurement of the next step, and of its wait for data."""
+        self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
 
     def _read(self, rejected: Iterable[str]) -> tuple[Any, str]:
         for text in rejected:

@@ -44,7 +44,10 @@ class _Policies:
             raise PolicyError(f"access: got {got}; write {_SHAPE}")
         rails = _policies(document.get("guard_rails", []), where="guard_rails")
         by_access_key, arns = {}, {}
-        for identity, given in dict(document.get("identities", {})).items():
+        identities = document.get("identities", {})
+        if not isinstance(identities, dict):
+            raise PolicyError(f"identities: got {identities!r}; write {_SHAPE}")
+        for identity, given in identities.items():
             is_role = identity.startswith("arn:")
             access_key = role_access_key(identity) if is_role else identity
             by_access_key[access_key] = _policies(given, where=f"identities.{identity}")

@@ -191,7 +191,11 @@ def _conditions(given: object, *, where: str) -> Iterable[Condition]:
             raise PolicyError(
                 f"{where}: {operator} is not supported; supported are Null, {', '.join(_OPERATORS)}"
             )
-        for key, values in dict(keys).items():
+        if not isinstance(keys, dict):
+            raise PolicyError(
+                f"{where}.{operator}: got {keys!r}; write an object that maps condition keys to values"
+            )
+        for key, values in keys.items():
             texts = _texts(values, where=f"{where}.{operator}.{key}")
             if name.startswith("Numeric") and not all(map(_is_number, texts)):
                 raise PolicyError(f"{where}.{operator}.{key}: got {values!r}; write numbers")

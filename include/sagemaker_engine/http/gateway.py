@@ -47,10 +47,10 @@ class Gateway:
         host = environ.get("HTTP_HOST", "")
         if not self.hosts.allows(host):
             return self._refuse_host(host, environ, start_response)
-        if environ["PATH_INFO"].startswith("/_engine/"):
-            return self._answer_engine(environ, start_response)
         started = time.perf_counter()
         try:
+            if environ["PATH_INFO"].startswith("/_engine/"):
+                return self._answer_engine(environ, start_response)
             for refuse in self.refusers:
                 refusal = refuse(environ, start_response)
                 if refusal is not None:

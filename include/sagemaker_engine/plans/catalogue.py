@@ -5,6 +5,7 @@ PUT /_engine/training-plans replaces it (docs/faults.md).
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -100,20 +101,33 @@ def _read_type(entry: dict[str, Any], index: int, known: set[str]) -> Reservable
             f"{where}.instance_type: got {entry.get('instance_type')!r}; allowed: {', '.join(types)}"
         )
     price = entry.get("usd_per_hour")
-    if isinstance(price, bool) or not isinstance(price, int | float) or price < 0:
+    if not is_amount(price):
         raise CatalogueError(f"{where}.usd_per_hour: got {price!r}; write a number of 0 or more")
     counts = entry.get("counts", list(COUNTS))
-    if not isinstance(counts, list) or not all(isinstance(n, int) and n > 0 for n in counts):
+    if not isinstance(counts, list) or not all(map(_is_count, counts)):
         raise CatalogueError(
             f"{where}.counts: got {counts!r}; write a list of whole numbers of 1 or more"
         )
-    servers = entry.get("ultra_servers") or {}
-    if not isinstance(servers, dict) or not all(isinstance(n, int) for n in servers.values()):
+    servers = entry.get("ultra_servers")
+    if servers is not None and not (
+        isinstance(servers, dict) and all(map(_is_count, servers.values()))
+    ):
         raise CatalogueError(
             f"{where}.ultra_servers: got {servers!r}; write an object that maps UltraServer types to numbers of "
-            "instances"
+            "instances of 1 or more"
         )
     return ReservableType(**{**entry, "counts": tuple(counts)})
+
+
+def is_amount(value: object) -> bool:
+    """Return whether a JSON value is a finite number of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def as_json(catalogue: Sequence[ReservableType]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from sagemaker_engine.plans.catalogue import (
     CatalogueError,
     ReservableType,
     as_json,
+    is_amount,
     read_catalogue,
 )
 from sagemaker_engine.state.whole_file import write_whole
@@ -64,7 +65,7 @@ class PlanClock:
             )
         stored = self._document()
         advance_s = document.get(_ADVANCE, 0)
-        if isinstance(advance_s, bool) or not isinstance(advance_s, int | float) or advance_s < 0:
+        if not is_amount(advance_s):
             raise CatalogueError(
                 f"{_ADVANCE}: got {advance_s!r}; write the seconds to move the clock ahead, 0 or more"
             )

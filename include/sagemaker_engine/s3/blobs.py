@@ -9,6 +9,7 @@ exits: a folder whose lock is free belongs to a dead process and is removed by `
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
+
+log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 19
 _BLOB_MODE = 0o444
@@ -197,8 +200,8 @@ class Reaper:
 
     On a file system that discards freed blocks at once, removing one file that had reached the disk took 4 ms
     (measured). Without the thread every overwriting put would take that long. The thread is not a daemon: a process
-    that exits normally removes all files first. Files that a killed process did not remove are unreferenced blobs,
-    which `ObjectStore.recover` finds.
+    that exits normally removes all files first. Files that it cannot remove, or that a killed process did not remove,
+    are unreferenced blobs, which `ObjectStore.recover` finds.
     """
 
     _waiting: list[Path]
@@ -222,7 +225,7 @@ class Reaper:
             self._work()
 
     def wait(self) -> None:
-        """Return when all files passed to `remove` so far are removed."""
+        """Return when the removal of all files passed to `remove` so far was tried."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_running)
 
@@ -235,7 +238,10 @@ class Reaper:
                     return
                 batch, self._waiting = self._waiting, []
             for path in batch:
-                path.unlink(missing_ok=True)
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    log.warning("the unreferenced blob %s is not removed: %s", path, error)
 
     def _reset(self) -> None:
         self._pid = os.getpid()

@@ -209,10 +209,12 @@ class ObjectStore(BucketTable):
             if not is_disk_full(error):
                 raise
             self._reserve.free()
-            gone = self._delete(bucket, names)
-            self.blobs.drop(gone)
-            self.blobs.reaper.wait()
-            self._reserve.fill()
+            try:
+                gone = self._delete(bucket, names)
+                self.blobs.drop(gone)
+                self.blobs.reaper.wait()
+            finally:
+                self._reserve.fill()
             return len(gone)
         self.blobs.drop(gone)
         return len(gone)

@@ -47,8 +47,8 @@ def features(cache: Path) -> tuple[str, ...]:
         kept = json.loads(cache.read_text(encoding="utf-8"))
         if kept["machine"] == machine():
             return tuple(kept["features"])
-    except (OSError, ValueError, KeyError):
-        pass  # Not tried yet.
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # Not tried yet, or the file is not one of `keep`.
     found = next(each for each in CANDIDATES if not each or works(each, cache.parent) is None)
     keep(cache, found)
     return found

@@ -8,12 +8,14 @@ on AWS cannot reach either.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ipaddress
 import logging
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sagemaker_engine.sandbox.relay import pump_both_ways, serve_connections
 
@@ -60,8 +62,8 @@ class EgressProxy:
         """
         self._refuses = refuses
         self._upstream = {
-            "https": _proxy_address(environment, "https"),
-            "http": _proxy_address(environment, "http"),
+            "https": _upstream_proxy(environment, "https"),
+            "http": _upstream_proxy(environment, "http"),
         }
 
     def serve(self, listener: socket.socket) -> None:
@@ -101,32 +103,32 @@ class EgressProxy:
         line, _, fields = head.partition(b"\r\n")
         method, target, version = line.decode("ascii").split(" ")
         if method == "CONNECT":
-            return self._tunnel(target, head, inside)
+            return self._tunnel(target, line, fields, inside)
         parts = urlsplit(target)
         if not parts.hostname:
             raise ValueError(f"{target!r} is not an absolute URL")
         upstream = self._upstream["http"]
         if upstream is not None:
             self._check_name(parts.hostname)
-            outside = socket.create_connection(upstream, CONNECT_TIMEOUT_S)
-            outside.sendall(head)
-            return outside
+            # One request per connection: a second one would be neither checked nor authorized.
+            return upstream.connect(
+                line, fields, drops=(b"connection:", b"proxy-connection:"), adds=_CLOSE
+            )
         outside = self._open(parts.hostname, parts.port or 80)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        kept = [each for each in fields.split(b"\r\n") if not _is_hop(each)]
-        first = f"{method} {path} {version}\r\nConnection: close\r\n".encode("ascii")
-        outside.sendall(first + b"\r\n".join(kept))
+        first = f"{method} {path} {version}".encode("ascii")
+        outside.sendall(_head(first, fields, drops=(b"connection:", b"proxy-"), adds=_CLOSE))
         return outside
 
-    def _tunnel(self, target: str, head: bytes, inside: socket.socket) -> socket.socket:
+    def _tunnel(
+        self, target: str, line: bytes, fields: bytes, inside: socket.socket
+    ) -> socket.socket:
         host, _, port = target.rpartition(":")
         host = host.strip("[]")
         upstream = self._upstream["https"]
         if upstream is not None:
             self._check_name(host)
-            outside = socket.create_connection(upstream, CONNECT_TIMEOUT_S)
-            outside.sendall(head)  # The other proxy's response is passed back unchanged.
-            return outside
+            return upstream.connect(line, fields)  # Its response is passed back unchanged.
         outside = self._open(host, int(port))
         inside.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         return outside
@@ -161,6 +163,25 @@ class EgressProxy:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UpstreamProxy:
+    """This machine's own proxy, and the header field for its user and password if it has them."""
+
+    address: tuple[str, int]
+    authorization: bytes = b""
+
+    def connect(
+        self, line: bytes, fields: bytes, *, drops: tuple[bytes, ...] = (), adds: bytes = b""
+    ) -> socket.socket:
+        """Return a connection to which a request's head was sent, authorized, with fields dropped and added."""
+        outside = socket.create_connection(self.address, CONNECT_TIMEOUT_S)
+        if self.authorization:
+            drops = (*drops, b"proxy-authorization:")
+        outside.sendall(_head(line, fields, drops=drops, adds=adds + self.authorization))
+        return outside
+
+
+_CLOSE = b"Connection: close\r\n"
 _FORBIDDEN = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
 
 
@@ -183,14 +204,23 @@ def _read_head(source: socket.socket) -> tuple[bytes, bytes]:
     return data[:end], data[end:]
 
 
-def _is_hop(field: bytes) -> bool:
-    return field.lower().startswith((b"proxy-", b"connection:"))
+def _head(line: bytes, fields: bytes, *, drops: tuple[bytes, ...], adds: bytes) -> bytes:
+    """Return a request's head without the fields that begin with `drops`, and with the fields `adds`."""
+    kept = [each for each in fields.split(b"\r\n") if not each.lower().startswith(drops)]
+    return line + b"\r\n" + adds + b"\r\n".join(kept)
 
 
-def _proxy_address(environment: Mapping[str, str], scheme: str) -> tuple[str, int] | None:
+def _upstream_proxy(environment: Mapping[str, str], scheme: str) -> _UpstreamProxy | None:
     name = f"{scheme}_proxy"
     url = environment.get(name) or environment.get(name.upper())
     if not url:
         return None
     parts = urlsplit(url if "://" in url else f"http://{url}")
-    return (parts.hostname, parts.port or 80) if parts.hostname else None
+    if not parts.hostname:
+        return None
+    authorization = b""
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        token = base64.b64encode(user.encode())
+        authorization = b"Proxy-Authorization: Basic " + token + b"\r\n"
+    return _UpstreamProxy(address=(parts.hostname, parts.port or 80), authorization=authorization)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -31,8 +32,27 @@ def start_ticks_of(pid: int) -> int:
 def is_flock_held(path: Path) -> bool:
     """Return whether any process holds a lock on the file. The lock itself is not touched."""
     try:
-        inode = path.stat().st_ino
+        wanted = f"{_device_of(path)}:{path.stat().st_ino} "
         with Path("/proc/locks").open(encoding="ascii") as file:
-            return any(line.split()[-3].endswith(f":{inode}") for line in file)
+            return any(wanted in line for line in file)
     except OSError:
         return False
+
+
+def _device_of(path: Path) -> str:
+    """Return the device of the file's mount in the form of /proc/locks; an empty text if the mount is not listed.
+
+    On btrfs and on overlays, `os.stat` returns another device than /proc/locks.
+    """
+    file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        about = Path(f"/proc/self/fdinfo/{file}").read_text("ascii")
+    finally:
+        os.close(file)
+    mount = next(line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
+    for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n"):
+        fields = line.split()
+        if fields[:1] == [mount.encode()]:
+            major, minor = map(int, fields[2].split(b":"))
+            return f" {major:02x}:{minor:02x}"
+    return ""

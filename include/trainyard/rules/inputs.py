@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ class _CheckInputImages(RuleState[Inputs]):
             mean = sum(num * means[channel] for _, num, means in self._seen) / max(1, count)
             yield Judgement(
                 key=f"channel {channel}",
-                is_violated=abs(mean) > self._rule.threshold_mean,
+                is_violated=abs(mean) > self._rule.threshold_mean or math.isnan(mean),
                 text=f"the mean over {count} images is {mean:.3g}, further from 0 than {self._rule.threshold_mean:g}",
                 numbers={"mean": mean},
             )

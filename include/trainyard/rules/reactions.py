@@ -50,10 +50,7 @@ class Reactions:
     def of(self, name: str, issue: Issue) -> Reaction:
         """Return the reaction to an issue of the rule with this configured name."""
         configured = self._rules[name]
-        action = configured.action
-        if action is None:
-            is_silence = configured.rule.name in BY_SILENCE
-            action = RuleAction.WARN if is_silence else self._by_severity[issue.severity]
+        action = self._action_of(configured, issue.severity)
         return Reaction(name=name, rule=configured.rule.name, issue=issue, action=action)
 
     def rule_named(self, name: str) -> ConfiguredRule | None:
@@ -70,9 +67,13 @@ class Reactions:
             ),
             None,
         )
-        if found is None:
-            return None
-        return found.action or self._by_severity[Severity.ERROR]
+        return None if found is None else self._action_of(found, Severity.ERROR)
+
+    def _action_of(self, configured: ConfiguredRule, severity: Severity) -> RuleAction:
+        if configured.action is not None:
+            return configured.action
+        is_silence = configured.rule.name in BY_SILENCE
+        return RuleAction.WARN if is_silence else self._by_severity[severity]
 
 
 def planned_reactions(plan: WatchPlan) -> Reactions:

@@ -193,7 +193,9 @@ class StatisticsReader:
                 confusion = tuple(tuple(map(int, row)) for row in data["confusion"])
                 return _made(Predictions, {**data, "confusion": confusion}, rank=rank)
             case "inputs":
-                means = tuple(data.get("channel_means") or ())
+                means = tuple(
+                    float(_value("channel_means", each)) for each in data.get("channel_means") or ()
+                )
                 return _made(Inputs, {**data, "channel_means": means}, rank=rank)
             case "checksums":
                 return _made(Checksums, data, rank=rank)

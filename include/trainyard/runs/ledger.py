@@ -98,8 +98,12 @@ class LedgerEntry:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: str | bytes, *, uri: str | None = None) -> Self:
         """Return the entry that a document describes.
+
+        Args:
+            text: the document.
+            uri: the address of the document, for the error.
 
         Raises:
             ContractError: the document is not an entry.
@@ -110,10 +114,10 @@ class LedgerEntry:
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
                 "the document is not a ledger entry",
+                where=uri,
                 got=repr(text[:200]),
                 allowed=f"JSON with the keys {', '.join(each.name for each in fields(cls))}",
-                next_step="restore the document below the run's ledger/ prefix; delete it only if its resource has "
-                "ended",
+                next_step="restore the document; delete it only if the resource in its name has ended",
             ) from error
 
 

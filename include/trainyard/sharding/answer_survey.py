@@ -222,7 +222,7 @@ class AnswerSurvey:
         subject = f"{self.num_bad} of {self.num_rows} rows of {self.uri}"
         lost = [
             Finding(
-                where=f"{first} and {count - 1} other rows" if count > 1 else first,
+                where=first + _others(count - 1),
                 what=f"has {what}" if count == 1 else f"have {what}",
                 next_step=remedy,
             )
@@ -264,6 +264,10 @@ class AnswerSurvey:
             "estimated_rows": self.estimated_rows,
             "estimated_tokens": self.estimated_tokens,
         }
+
+
+def _others(count: int) -> str:
+    return f" and {count} other {'row' if count == 1 else 'rows'}" if count else ""
 
 
 def _too_long(name: str, number: int) -> Finding:

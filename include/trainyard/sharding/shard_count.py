@@ -39,7 +39,8 @@ def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, 
     """
     if fraction == 0:
         return 0
-    wanted = max(1, -(-int(num_shards * fraction * 1000) // int(train_fraction * 1000)))
+    per_mille = max(1, int(train_fraction * 1000))
+    wanted = max(1, -(-int(num_shards * fraction * 1000) // per_mille))
     return min(num_shards, -(-wanted // share) * share)
 
 

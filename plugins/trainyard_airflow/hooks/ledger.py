@@ -113,11 +113,13 @@ class RunLedger:
         with refusals_typed(self.uri):
             keys = keys_below(self._client, at)
         for key in keys:
-            yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
+            uri = f"s3://{at.bucket}/{key}"
+            yield LedgerEntry.from_json(self._objects.read(uri), uri=uri)
 
     def _noted(self, entry: LedgerEntry) -> LedgerEntry | None:
-        content = self._objects.read_or_none(self._uri_of(entry))
-        return None if content is None else LedgerEntry.from_json(content)
+        uri = self._uri_of(entry)
+        content = self._objects.read_or_none(uri)
+        return None if content is None else LedgerEntry.from_json(content, uri=uri)
 
     def _write(self, entry: LedgerEntry) -> LedgerEntry:
         content = entry.to_json().encode()

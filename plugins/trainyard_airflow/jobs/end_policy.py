@@ -52,7 +52,7 @@ class EndPolicy:
         self,
         chosen: RetryRemedy,
         by: str,
-        result: Mapping[str, Any],  # noqa: ARG002
+        result: Mapping[str, Any],
         verdict: Mapping[str, Any],  # noqa: ARG002
     ) -> Step | Again:
         """Return the step after a person's answer.
@@ -61,5 +61,8 @@ class EndPolicy:
             ContractError: always: this policy asks no questions.
         """
         raise ContractError(
-            "an answer does not belong to any open question", got=f"{chosen} by {by}"
+            "an answer does not belong to any open question",
+            where=f"job {result.get('job_name')}",
+            got=f"{chosen} by {by}",
+            next_step="clear the task to start its next attempt",
         )

@@ -35,6 +35,14 @@ def test_parts_of_a_step_add_up_to_it() -> None:
     assert math.fsum(time.parts.values()) == pytest.approx(0.100)
 
 
+def test_a_step_takes_no_less_time_than_its_parts() -> None:
+    [time] = step_times([*starts(1), timed_step(1, data_wait_seconds=0.5)])
+
+    assert time.seconds == pytest.approx(0.590)
+    assert math.fsum(time.parts.values()) == pytest.approx(0.590)
+    assert time.parts[Part.OTHER] == 0.0
+
+
 def test_waiting_for_the_slowest_rank_is_taken_out_of_backward() -> None:
     fast, slow = step_times(
         [

@@ -105,6 +105,23 @@ def test_creating_a_job_asks_for_the_role_its_tags_and_its_volumes_key(access: A
     assert messages == [True] * 4
 
 
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        ({"identities": 5}, "identities: got 5"),
+        ({"identities": {"key": 5}}, "identities.key: got 5"),
+        ({"guard_rails": 5}, "guard_rails: got 5"),
+    ],
+)
+def test_a_malformed_document_is_refused_by_its_place(
+    access: Access, document: dict[str, Any], names: str
+) -> None:
+    answer = requests.put(access.url, json=document, timeout=30)
+
+    assert answer.status_code == 400
+    assert names in answer.json()["message"]
+
+
 def test_a_guard_rail_refuses_what_a_policy_allows(access: Access) -> None:
     rail = {
         "Effect": "Deny",

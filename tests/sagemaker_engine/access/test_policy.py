@@ -126,6 +126,17 @@ def test_conditions_hold_as_documented(condition: Any, holds: bool) -> None:
             },
             "DateLessThan is not supported",
         ),
+        (
+            {
+                "Statement": {
+                    "Effect": "Deny",
+                    "Action": "*",
+                    "Resource": "*",
+                    "Condition": {"StringEquals": 5},
+                }
+            },
+            r"Condition\.StringEquals: got 5",
+        ),
     ],
 )
 def test_what_would_be_misread_is_refused(document: Any, names: str) -> None:

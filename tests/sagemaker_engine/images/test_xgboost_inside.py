@@ -40,6 +40,11 @@ def test_hyperparameters_are_read_by_type_and_first_name() -> None:
     }
 
 
+def test_a_list_that_is_not_json_is_the_users_error() -> None:
+    with pytest.raises(UserError, match=r"eval_metric: could not parse value '\[rmse'"):
+        read_hyperparameters({"num_round": "10", "eval_metric": "[rmse"})
+
+
 def test_the_old_name_of_squared_error_is_the_new_one() -> None:
     values = read_hyperparameters({"num_round": "10", "objective": "reg:linear"})
 

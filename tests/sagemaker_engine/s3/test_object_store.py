@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import pickle
+import sqlite3
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.objects import CommonPrefix, ObjectAttributes
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +84,38 @@ def test_overwriting_and_deleting_leave_no_blob_behind(store: ObjectStore) -> No
     assert store.delete_many(BUCKET, ["k", "copy", "absent"]) == 2
     store.blobs.reaper.wait()
     assert list(store.blobs.names()) == []
+
+
+def test_a_blob_that_cannot_be_removed_does_not_keep_the_others(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    file.touch()
+    store.blobs.reaper.remove([folder, file])
+    waiting = threading.Thread(target=store.blobs.reaper.wait, daemon=True)
+    waiting.start()
+    waiting.join(EVENT_LIMIT_S)
+
+    assert not waiting.is_alive()
+    assert (folder.exists(), file.exists()) == (True, False)
+
+
+def test_a_delete_that_fails_on_a_full_disk_takes_the_reserve_back(store: ObjectStore) -> None:
+    store.put(BUCKET, "k", b"body")
+    store.recover()
+    with store.index.write() as db:
+        db.execute("CREATE TABLE ballast (body BLOB)")
+        db.execute(
+            "CREATE TRIGGER grow BEFORE DELETE ON objects BEGIN INSERT INTO ballast VALUES (zeroblob(1000000)); END"
+        )
+    with store.index.read() as db:  # The store's only connection: SQLite reports a full disk.
+        db.execute("PRAGMA max_page_count = 1")
+
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store.delete(BUCKET, "k")
+
+    assert (store.root / "reserve").exists()
 
 
 def test_a_prefix_listing_yields_objects_and_common_prefixes_in_order(store: ObjectStore) -> None:

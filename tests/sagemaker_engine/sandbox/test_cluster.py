@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -359,6 +360,15 @@ def test_features_are_tried_once_and_kept(tmp_path: Path) -> None:
     assert capabilities.features(cache) == first
     assert cache.stat().st_mtime_ns == written
     assert first in capabilities.CANDIDATES
+
+
+@pytest.mark.parametrize("kept", ["[]", "null", '{"machine": "this", "features": 5}', "{"])
+def test_an_unreadable_cache_of_features_is_replaced(tmp_path: Path, kept: str) -> None:
+    cache = tmp_path / "sandbox.json"
+    cache.write_text(kept.replace('"this"', json.dumps(capabilities.machine())))
+
+    assert capabilities.features(cache) in capabilities.CANDIDATES
+    assert json.loads(cache.read_text())["machine"] == capabilities.machine()
 
 
 def test_what_a_machine_lacks_is_said() -> None:

@@ -94,3 +94,66 @@ def test_a_job_reaches_another_host_through_this_machines_proxy(secret: int) -> 
     proxy = EgressProxy({"http_proxy": f"http://127.0.0.1:{secret}"})
 
     assert ask(proxy, "GET http://192.0.2.1/ HTTP/1.1\r\n\r\n").endswith("secret")
+
+
+@pytest.fixture
+def upstream() -> Iterator[tuple[int, list[str]]]:
+    """The port of a proxy that answers every request with 200, and the heads that it got."""
+    heads: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    heads.append(connection.recv(65536).decode())
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield listener.getsockname()[1], heads
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "got"),
+    [
+        ("GET http://192.0.2.1/ HTTP/1.1", ["Host: x", "Connection: close"]),
+        ("CONNECT 192.0.2.1:443 HTTP/1.1", ["Host: x", "Connection: keep-alive"]),
+    ],
+    ids=["plain", "tunnel"],
+)
+@pytest.mark.parametrize(
+    ("user", "sent", "authorization"),
+    [
+        ("", "", []),
+        ("", "Proxy-Authorization: Basic own\r\n", ["Proxy-Authorization: Basic own"]),
+        ("me:p%40ss@", "", ["Proxy-Authorization: Basic bWU6cEBzcw=="]),
+        (
+            "me:p%40ss@",
+            "proxy-authorization: Basic own\r\n",
+            ["Proxy-Authorization: Basic bWU6cEBzcw=="],
+        ),
+    ],
+    ids=["none", "the job's", "the machine's", "both"],
+)
+def test_this_machines_proxy_gets_its_user_and_password(
+    upstream: tuple[int, list[str]],
+    request_line: str,
+    got: list[str],
+    user: str,
+    sent: str,
+    authorization: list[str],
+) -> None:
+    port, heads = upstream
+    url = f"http://{user}127.0.0.1:{port}"
+    proxy = EgressProxy({"http_proxy": url, "https_proxy": url})
+
+    answer = ask(proxy, f"{request_line}\r\nHost: x\r\nConnection: keep-alive\r\n{sent}\r\n")
+
+    assert answer.startswith("HTTP/1.1 200")
+    first, *fields = heads[0].removesuffix("\r\n\r\n").split("\r\n")
+    assert first == request_line
+    assert sorted(fields) == sorted([*got, *authorization])

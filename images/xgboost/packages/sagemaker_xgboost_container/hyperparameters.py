@@ -158,7 +158,7 @@ def _value(name: str, text: str) -> Any:
         )
     if name not in TEXT:
         raise UserError(f"Extraneous hyperparameter found: {name}")
-    return _list(text) if name in {"eval_metric", "updater"} else text
+    return _list(name, text) if name in {"eval_metric", "updater"} else text
 
 
 def _number(name: str, text: str, allowed: Interval, *, whole: bool) -> float:
@@ -173,10 +173,17 @@ def _number(name: str, text: str, allowed: Interval, *, whole: bool) -> float:
     return int(number) if whole else number
 
 
-def _list(text: str) -> list[str]:
-    """Return the items of a text with commas, such as `rmse,mae`, or of a JSON list, as the SDK sends it."""
+def _list(name: str, text: str) -> list[str]:
+    """Return the items of a text with commas, such as `rmse,mae`, or of a JSON list, as the SDK sends it.
+
+    Raises:
+        UserError: The text begins like a JSON list, but is not a valid one.
+    """
     if text.startswith("["):
-        return [str(each) for each in json.loads(text)]
+        try:
+            return [str(each) for each in json.loads(text)]
+        except ValueError as error:
+            raise UserError(f"Hyperparameter {name}: could not parse value {text!r}") from error
     return [each.strip() for each in text.split(",") if each.strip()]
 
 

@@ -2,8 +2,9 @@
 
 Source: SageMaker Developer Guide, "View the Details of a Model Version", model package model card schema (2026-11).
 The guide's schema limits some arrays by `maxContains`, others by a `maxItems` in the schema of their items. The engine
-reads both as the maximum length of the array. A pattern must match the whole text. The service's own wording of a
-violation is not published.
+reads both as the maximum length of the array. A pattern must match the whole text. Unknown members are rejected, except
+in the two objects that the schema leaves open (`additionalProperties`). The service's own wording of a violation is not
+published.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ def _text(most: int, *, least: int = 0, choices: tuple[str, ...] = ()) -> Check:
             yield f"{path} has more than one line"
 
     return check
+
+
+def _anything(value: Any, path: str) -> Iterator[str]:  # noqa: ARG001  # a Check
+    yield from ()
 
 
 def _number(value: Any, path: str) -> Iterator[str]:
@@ -148,7 +153,9 @@ _METRIC = _any_of(
     ),
 )
 _METRIC_GROUP = _object(
-    {"name": _text(63, least=1), "metric_data": _array(_METRIC)}, required=("name", "metric_data")
+    {"name": _text(63, least=1), "metric_data": _array(_METRIC)},
+    required=("name", "metric_data"),
+    others=_anything,
 )
 _EVALUATION = _object(
     {
@@ -175,7 +182,8 @@ _OBJECTIVE = _object(
             | _texts("facet", "condition", most=63)
         ),
         "notes": _text(1024),
-    }
+    },
+    others=_anything,
 )
 _TRAINING_JOB = _object(
     {

@@ -9,6 +9,7 @@ value. Two cases are accepted on purpose:
 
 from __future__ import annotations
 
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.local_paths import is_folder_path
@@ -63,7 +64,8 @@ def _profiler(request: Request) -> Iterator[str]:
 
 
 def _is_output_path(path: str) -> bool:
-    return is_folder_path(path) and not path.startswith(_RESERVED)
+    folder = f"/{normpath(path).strip('/')}/"
+    return is_folder_path(path) and not folder.startswith(f"{_RESERVED}/")
 
 
 def _twice(names: Sequence[Any]) -> str:

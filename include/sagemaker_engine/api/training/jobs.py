@@ -126,13 +126,6 @@ class TrainingJobs:
         job = self._job(call)
         request = call.request
         resources = request.get("ResourceConfig")
-        if resources is not None and not job.request["ResourceConfig"].get(
-            "KeepAlivePeriodInSeconds"
-        ):
-            raise ValidationError(
-                "KeepAlivePeriodInSeconds can only be updated for a training job that was created "
-                "with a warm pool."
-            )
         if resources is None and job.status != "InProgress":
             raise ValidationError(
                 f"The request was rejected because the training job is in status {job.status}."

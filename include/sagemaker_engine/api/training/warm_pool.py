@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.use import plan_arn_of
 from sagemaker_engine.state.store import JobQuery, JobRow, ResourceKind
+from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobStore
@@ -54,13 +55,24 @@ def _billed_s(retained_s: int, job: JobRow) -> int:
 
 
 def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
-    """Release an available pool that was held for `period_s` seconds, its new keep-alive period, or longer.
+    """Check that a pool's keep-alive period may become `period_s` seconds, and release a pool that is older than that.
 
-    The seconds until `now` remain billed. Pools in another status do not change.
+    The seconds until `now` remain billed.
+
+    Raises:
+        ValidationError: The job has no pool, or its pool is not available.
     """
-    pool = warm_pool_status(job, now=now) or {}
-    if pool.get("Status") != "Available":
-        return
+    pool = warm_pool_status(job, now=now)
+    if pool is None:
+        raise ValidationError(
+            "KeepAlivePeriodInSeconds can only be updated for a training job that was created "
+            "with a warm pool."
+        )
+    if pool["Status"] != "Available":
+        raise ValidationError(
+            "KeepAlivePeriodInSeconds can only be updated while the warm pool is Available; it is "
+            f"{pool['Status']}."
+        )
     if pool["ResourceRetainedBillableTimeInSeconds"] < period_s:
         return
     held_s = job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"]

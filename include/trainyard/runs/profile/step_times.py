@@ -39,6 +39,7 @@ class StepTime:
     """One step on one rank; `parts` add up to `seconds`.
 
     Attributes:
+        seconds: duration of the step, or the sum of its measured parts if that is longer.
         local_seconds: seconds from the start of the step to its first collective.
         time: end of the step, epoch seconds.
         is_first: whether the step is the first after a start, which includes one-time work.
@@ -105,7 +106,6 @@ def _surviving(records: Iterable[Record]) -> dict[int, dict[int, tuple[StepRecor
 def _step_time(
     step: int, rank: int, record: StepRecord, slowest: float | None, *, is_first: bool
 ) -> StepTime:
-    total = record.step_seconds or 0.0
     backward = record.backward_seconds or 0.0
     behind = 0.0 if slowest is None else slowest - (record.local_seconds or 0.0)
     waited = min(behind, backward)
@@ -116,12 +116,13 @@ def _step_time(
         Part.COMMUNICATION: (record.communication_seconds or 0.0) + waited,
         Part.OPTIMIZER: record.optimizer_seconds or 0.0,
     }
-    rest = max(0.0, total - sum(measured.values()))
+    in_parts = sum(measured.values())
+    total = max(record.step_seconds or 0.0, in_parts)
     return StepTime(
         step=step,
         rank=rank,
         seconds=total,
-        parts={**measured, Part.OTHER: rest},
+        parts={**measured, Part.OTHER: total - in_parts},
         local_seconds=record.local_seconds,
         time=record.time,
         is_first=is_first,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_NAME, INDEX_NAME = "training_log.jsonl.gz", "index.json"
+INCOMPLETE_LOG_NAME = "training_log.incomplete.jsonl.gz"
 CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
 
 
@@ -55,8 +56,9 @@ def write_proof(
     the rules are also evaluated on the log, which has less data, and these verdicts are added. `judged` in rules.json
     names the source. If some job was watched, `unwatched` lists the jobs that were not watched to their end.
 
-    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log
-    cannot be read, an empty one is stored with a warning, and the continuity has the reason.
+    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log cannot
+    be read to its end, a warning is logged, and the continuity has the reason. The lines up to there are written as
+    `training_log.incomplete.jsonl.gz`; neither continuity nor rules are evaluated on them.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -73,14 +75,16 @@ def write_proof(
     with TemporaryDirectory(prefix="trainyard-log-") as folder:
         file = Path(folder) / LOG_NAME
         why_no_log = _copy_log(logs, jobs, file)
-        continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
+        lines = () if why_no_log else read_log(file)
+        continuity = measure_continuity(lines, jobs, why_no_log=why_no_log)
         rules, unwatched = _watched(objects, jobs, output)
         if (rules is None or unwatched) and not why_no_log:
             by_log = _judged(file, conf, continuity, jobs)
             rules = _both(rules, by_log) if rules and by_log else by_log or rules
         if rules is not None and unwatched:
             rules["unwatched"] = unwatched
-        objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
+        name = INCOMPLETE_LOG_NAME if why_no_log else LOG_NAME
+        objects.write(f"{to}/{name}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
         index = json.dumps(shard_index, indent=1).encode()
         objects.write(f"{to}/{INDEX_NAME}", index, content_type="application/json")
@@ -149,13 +153,12 @@ def _judged(
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
-    """Write the log lines of all jobs to the file; return the reason if they cannot be read, or None."""
+    """Write the log lines of all jobs to the file; return the reason if only a part can be read, or None."""
     try:
         write_log(file, _lines(logs, jobs))
     except (ClientError, BotoCoreError) as error:
-        log.warning("The report has no training log, as it cannot be read: %s", error)
-        write_log(file, ())
-        return f"the training log could not be read: {error}"
+        log.warning("The report has an incomplete training log, as it cannot be read: %s", error)
+        return f"the training log could not be read: {error}; {INCOMPLETE_LOG_NAME} has the lines that were read before"
     return None
 
 

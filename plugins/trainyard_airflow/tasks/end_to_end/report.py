@@ -68,6 +68,7 @@ class ReportOperator(ClosingReportOperator):
     | `report.html`, `report.json` | the report |
     | `tuning.json`, `trials.parquet` | the search |
     | `continuity.json` | continuity of the training; `training_log.jsonl.gz` and `index.json` are its evidence |
+    | `training_log.incomplete.jsonl.gz` | the lines of a training log that could not be read to its end |
     | `rules.json` | findings of the rules |
     | `profile.html`, `profile.json` | time profile of the training; `statistics/` has its source |
 
