@@ -5,12 +5,17 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.dags.engine_faults import put_faults
 from tests.plugins.conftest import IMAGE
+from tests.plugins.test_training_plans import ON_DEMAND, RESERVE_S, close_soon, ladder, plan_of
+from trainyard.sagemaker_api import training_plan
 from trainyard.stack.aws import AwsEndpoint
 from verify.__main__ import main as verify
 
@@ -270,6 +275,54 @@ def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection
     )
     package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
     assert package["CustomerMetadataProperties"]["evaluation_job"] == training["name"]
+
+
+@pytest.mark.slow
+def test_training_begins_in_a_plan_and_ends_on_the_next_tier(
+    database, aws_connection, s3, sagemaker, monkeypatch
+):
+    monkeypatch.setattr(training_plan, "LEAST_USE_S", 5)
+    plan = plan_of(aws_connection, left_s=40_000)
+
+    def close_after_sharding() -> None:
+        def is_sharded() -> bool:
+            jobs = sagemaker.list_processing_jobs(StatusEquals="Completed")[
+                "ProcessingJobSummaries"
+            ]
+            return any(each["CreationTime"] > began for each in jobs)
+
+        while not is_sharded():
+            if has_ended.wait(0.5):
+                return
+        close_soon(aws_connection, plan, left_s=25)
+
+    began, has_ended = datetime.now(UTC), Event()
+    with ThreadPoolExecutor() as beside:
+        closing = beside.submit(close_after_sharding)
+        try:
+            dag_run, states = run(
+                database,
+                capacity_ladder=ladder(plan["TrainingPlanName"], ON_DEMAND),
+                stop_reserve_s=RESERVE_S,
+                source=put_source(s3, aws_connection.bucket),
+                shard_instance_count=1,
+                instance_count=1,
+                max_steps=4000,
+                checkpoint_interval=200,
+                eval_interval=0,
+            )
+        finally:
+            has_ended.set()
+        closing.result()
+
+    assert states["train"] == states["evaluate"] == states["register"] == "success"
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    in_plan, after = (each for each in record["jobs"] if each["kind"] == "training")
+    assert (in_plan["status"], after["status"]) == ("Stopped", "Completed")
+    assert in_plan["cost"]["cost_usd"] == 0 < after["cost"]["cost_usd"]
+    assert record["continuity"]["steps_redone"] == 0
+    entries = {each["name"]: each for each in record["ledger"]["entries"]}
+    assert entries[in_plan["name"]]["training_plan"] == plan["TrainingPlanArn"]
 
 
 @pytest.mark.slow

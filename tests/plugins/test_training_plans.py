@@ -50,9 +50,17 @@ def plan_of(engine: RunningEngine, *, left_s: float | None = None) -> dict[str, 
     )
     plan = dict(sagemaker.describe_training_plan(TrainingPlanName=name))
     if left_s is not None:
-        until_end_s = (plan["EndTime"] - datetime.now(UTC)).total_seconds()
-        advance_plans(engine.endpoint_url, until_end_s - LEAD_S - RESERVE_S - left_s)
+        close_soon(engine, plan, left_s=left_s)
     return plan
+
+
+def close_soon(engine: RunningEngine, plan: dict[str, Any], *, left_s: float) -> None:
+    """Move the clock until `left_s` seconds are left before a job in the plan must stop."""
+    end = engine.client("sagemaker").describe_training_plan(
+        TrainingPlanName=plan["TrainingPlanName"]
+    )["EndTime"]
+    until_end_s = (end - datetime.now(UTC)).total_seconds()
+    advance_plans(engine.endpoint_url, until_end_s - LEAD_S - RESERVE_S - left_s)
 
 
 def ladder(plan: str, *others: dict[str, Any], **members: Any) -> list[dict[str, Any]]:
