@@ -123,7 +123,7 @@ ANSWERED = (
         note="no endpoint can be created from one",
     ),
     OperationFamily(
-        title="Endpoints that exist",
+        title="Endpoints: reads and deletion",
         effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
         note="there are none, since CreateEndpoint is rejected: the list is empty, the others find nothing",
@@ -186,7 +186,8 @@ OTHER_SERVICES: Mapping[str, str] = {
     "logs": "executed for the log groups of jobs; other groups and streams are stored in memory",
     "monitoring": "CloudWatch: the jobs' metrics are read from their files; alarms are stored in memory, and their "
     "state never changes",
-    "iam": "roles and policies are stored in memory and permit everything: SimulatePrincipalPolicy answers `allowed`",
+    "iam": "roles and policies are stored in memory and permit everything: SimulatePrincipalPolicy answers `allowed`; "
+    "policies that are enforced are set separately ([permissions](engine_access.md))",
     "sts": "answers the account; credentials are made up, none is checked",
     "events": "EventBridge: rules deliver the jobs' state changes to SQS queues and log groups, to nothing else",
     "sns": "topics deliver to SQS queues and HTTP; e-mail and SMS are stored in memory and not sent",
@@ -247,12 +248,14 @@ def _lines() -> Iterator[str]:
         "",
         "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
         "",
-        "The engine never answers success for work that it did not do. Each operation is executed, or stored if it",
-        "only describes something, or rejected with `UnknownOperationException` (status 501) and the reason.",
+        "Each operation of SageMaker is executed, or stored if it only describes something, or rejected with",
+        "`UnknownOperationException` (status 501) and the reason. An operation that is not rejected does its work,",
+        "except for the [members without an effect](#members-of-a-request). The [other services](#other-services)",
+        "do only what their table states.",
         f"Of SageMaker's {total} operations {total - rejected} are executed or stored, {rejected} are rejected.",
         "",
         "## Executed and stored",
-        "| Resource | Answer | Operations | Note |",
+        "| Resource | Effect | Operations | Note |",
         "|---|---|---|---|",
     )
     for family in ANSWERED:

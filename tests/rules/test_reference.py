@@ -40,7 +40,7 @@ def parameters_of(rule: type[Rule]) -> str:
             continue
         changed = f" **{shown(robust)}**" if robust != each.default else ""
         listed.append(f"`{each.name}` {shown(each.default)}{changed}")
-    return ", ".join(listed) or "none"
+    return ", ".join(listed).replace("|", "\\|") or "none"
 
 
 def shown(value: object) -> str:
