@@ -2,10 +2,10 @@
 
     python benchmarks/rule_faults.py [--only NonFinite LossSpike] [--healthy 20] [--no-faults]
 
-The table goes into docs/rules.md. Each line is a training, in its own processes, by a subclass of
-`trainer.training.Training` in tests/rules/faults/ that does one thing wrong; the rule reads the files that the training
-wrote. Rules have the robust profile, except for parameters that are named. `--healthy` trains both default models, each
-with this number of seeds, and evaluates all rules on them.
+The figures are entered by hand into docs/rules.md ("Measured detection"). Each line is a training, in its own
+processes, by a subclass of `trainer.training.Training` in tests/rules/faults/ that does one thing wrong; the rule reads
+the files that the training wrote. Rules have the robust profile, except for parameters that are named. `--healthy`
+trains both default models, each with this number of seeds, and evaluates all rules on them.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
             named = f"manifest {location.uri} names s3://{prefix.bucket}/{key}"
             if error.status == HTTPStatus.NOT_FOUND:
                 raise InputDataError(f"{named}, which does not exist") from error
-            raise S3RefusedError(f"{named}, which cannot be checked", error) from error
+            raise S3RefusedError(f"{named}, but S3 rejected the request for it", error) from error
         files.append(ChannelFile(bucket=prefix.bucket, key=key, path=entry.lstrip("/")))
     return files
 

@@ -6,6 +6,7 @@ its own module: they have few fields, which do not change.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from trainyard.sharding.line_blocks import LineBlock
     from trainyard.sharding.objects import Objects
+    from trainyard.sharding.settings import ShardSettings
     from trainyard.sharding.source_files import SourceFile
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -132,6 +134,40 @@ def entry_of(field: Field) -> tuple[str, bytes]:
         else:
             raise ValueError(f"an entry of a map has a field {each.number}")
     return key.decode(), value
+
+
+def add_value(
+    sample: Sample,
+    name: str,
+    data: bytes,
+    value_of: Callable[..., Any],
+    *,
+    noun: str,
+    file: SourceFile,
+    settings: ShardSettings,
+) -> None:
+    """Add a named value of a record to a sample; a value that no column needs is not decoded.
+
+    Args:
+        sample: the record's sample.
+        name: the value's name.
+        data: the encoded value.
+        value_of: returns the decoded value; its keyword arguments are `column`, `is_text` and `place`, for errors.
+        noun: the format's word for such a value, such as `tensor`.
+        file: the record's file.
+        settings: name the text column and the ignored columns.
+    """
+    place = f"{noun} {name!r}"
+    if name in settings.ignore_columns or settings.text_column not in {None, name}:
+        sample.add(name, None, place=place)
+        return
+    decode = partial(
+        value_of,
+        column=name,
+        is_text=name == settings.text_column,
+        place=f"{file.name}, {sample.name}",
+    )
+    sample.add_decoded(name, data, decode, place=place, ignored=settings.ignore_columns)
 
 
 def numbers_of(field: Field, dtype: np.dtype[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from trainyard.errors import DataError
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, up_to
 from trainyard.sharding.protobuf_rows import (
     Field,
+    add_value,
     content_of,
     entry_of,
     fields,
@@ -123,17 +124,7 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
         name, value = entry_of(field)
         if field.number == _LABEL:
             name = "label" if name == "values" else f"label.{name}"
-        place = f"tensor {name!r}"
-        if name in settings.ignore_columns or settings.text_column not in {None, name}:
-            sample.add(name, None, place=place)
-            continue
-        decode = partial(
-            _value,
-            column=name,
-            is_text=name == settings.text_column,
-            place=f"{file.name}, {sample.name}",
-        )
-        sample.add_decoded(name, value, decode, place=place, ignored=settings.ignore_columns)
+        add_value(sample, name, value, _value, noun="tensor", file=file, settings=settings)
 
 
 def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from trainyard.errors import DataError
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, up_to
 from trainyard.sharding.protobuf_rows import (
+    add_value,
     content_of,
     entry_of,
     fields,
@@ -105,17 +106,7 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
             if each.number != 1:
                 raise ValueError(f"not a tf.train.Example: its features have a field {each.number}")
             name, feature = entry_of(each)
-            place = f"feature {name!r}"
-            if name in settings.ignore_columns or settings.text_column not in {None, name}:
-                sample.add(name, None, place=place)
-                continue
-            decode = partial(
-                _value,
-                column=name,
-                is_text=name == settings.text_column,
-                place=f"{file.name}, {sample.name}",
-            )
-            sample.add_decoded(name, feature, decode, place=place, ignored=settings.ignore_columns)
+            add_value(sample, name, feature, _value, noun="feature", file=file, settings=settings)
 
 
 def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:

@@ -48,5 +48,5 @@ def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
                 what="has more rules than SageMaker evaluates for a job",
                 got=str(count),
                 allowed=f"at most {MAX_SERVICE_RULES}",
-                next_step='remove some, or set debugger to "own", which has no such limit (docs/rules.md)',
+                next_step="remove some; the rules of the task watch_rules have no such limit (docs/rules.md)",
             )

@@ -50,12 +50,12 @@ PART = re.compile(r"(rank-\d{5,}\.attempt-\d{4,})\.part-(\d{4,})\.jsonl")
 NOT_FINITE = re.compile(rb'"(?:nan|-?inf)"')
 ENDS = re.compile(rb'"mark":"(?:done|checkpoint_failed)"')
 CANNOT_SHIP = (
-    "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile. "
+    "STATISTICS DO NOT REACH S3 (%s): no rule is evaluated meanwhile; the run's report evaluates the job's log. "
     "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and access to S3"
 )
 TAKEN = (
     "STATISTICS DO NOT REACH S3: attempt %d already exists in %s, because S3 did not answer when this attempt was "
-    "numbered; rules read the job's log"
+    "numbered; no rule is evaluated meanwhile; the run's report evaluates the job's log"
 )
 
 

@@ -73,9 +73,9 @@ def cell_spec(
 
 
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
-    """Yield the findings of the specs, the linter and the scripts for the cells, but not those of the plan.
+    """Yield the findings on the trainings of a comparison: from their specs, the linter and their scripts.
 
-    An invalid conf yields nothing, because the plan reports it.
+    An invalid conf yields nothing: the comparison's plan reports it, with the findings on the conf itself.
 
     Args:
         params: the run's params.
