@@ -302,7 +302,7 @@ def test_a_run_that_did_not_fail_or_has_no_topic_tells_nothing(
 
 def test_a_subject_is_one_line_of_ascii() -> None:
     notice = rule_notice(
-        job_name="jöb\n" + "x" * 200, rule="LossSpike", step=3, says="4 é 2", was_stopped=True
+        job_name="jöb\n" + "x" * 200, rule="LossSpike", step=3, evidence="4 é 2", was_stopped=True
     )
     notifier = Notifier(
         notifications=Notifications(topic_arn="arn:aws:sns:eu-west-1:111122223333:t.fifo"),
@@ -333,7 +333,7 @@ def test_message_and_subject_stay_within_what_sns_takes(
         job_name="job-1",
         rule="Rule" + letter * 300,
         step=3,
-        says=letter * 300_000,
+        evidence=letter * 300_000,
         was_stopped=True,
     )
     sent = notifier_of(arn, aws_connection, task).message(notice)
