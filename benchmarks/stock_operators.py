@@ -217,7 +217,7 @@ def set_up(folder: Path, console: Console) -> Scene:
         (tree / name).symlink_to(REPOSITORY / name)
     (tree / "dags").symlink_to(REPOSITORY / "benchmarks" / "stock_operators_dags")
     home = Home(path=folder / "home", project=tree)
-    stack = Stack(home, say=lambda line: console.print(line, style="dim", markup=False))
+    stack = Stack(home, print_line=lambda line: console.print(line, style="dim", markup=False))
     stack.start()
     api = Rest(stack.addresses.ui, password=load_or_create(home).password)
     last = "ours_deferred_limit"

@@ -23,7 +23,9 @@ NAMES = {
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return torch's variables for a rank, derived from mpirun's variables."""
-    return {name: environment[told] for name, told in NAMES.items() if told in environment}
+    return {
+        name: environment[mpi_name] for name, mpi_name in NAMES.items() if mpi_name in environment
+    }
 
 
 def main() -> None:

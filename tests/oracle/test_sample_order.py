@@ -43,9 +43,9 @@ def test_digest_of_a_mixture_is_that_of_the_training_script(
 ) -> None:
     own = tuple(sizes[: len(parts)])
     order = MixtureOrder(sizes=own, seed=seed, interleaving=Interleaving(tuple(parts)))
-    told = ",".join(f"s{n}:{p}:{s}" for n, (p, s) in enumerate(zip(parts, own, strict=True)))
+    mixture = ",".join(f"s{n}:{p}:{s}" for n, (p, s) in enumerate(zip(parts, own, strict=True)))
 
-    got = digest_of_mixture(first, first + 20, mixture=told, seed=seed)
+    got = digest_of_mixture(first, first + 20, mixture=mixture, seed=seed)
 
     assert got == digest_of(order.samples(first, first + 20))
 

@@ -30,13 +30,13 @@ BREAKS = (
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return InterruptedRun(breaks=BREAKS).write(tmp_path_factory.mktemp("run") / "told")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return InterruptedRun(breaks=BREAKS).write(tmp_path_factory.mktemp("run") / "written")
 
 
 @pytest.fixture
-def folder(told: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(told, tmp_path / "run")
+def folder(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "run")
 
 
 def rewrite_log(folder: Path, change: Callable[[list[Row]], list[Row]]) -> None:
@@ -167,8 +167,10 @@ def test_a_changed_log_is_caught(
 
     assert main([str(folder)]) == 1
 
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DISAGREES")]
-    assert words in "\n".join(told)
+    disagreements = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("DISAGREES")
+    ]
+    assert words in "\n".join(disagreements)
 
 
 def _numbers(folder_of: dict[str, Any]) -> list[str]:
@@ -229,10 +231,10 @@ def test_a_changed_document_is_caught(name: str, folder: Path) -> None:
 
 
 def test_every_number_of_the_run_is_caught_when_it_is_a_little_off(
-    folder: Path, told: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, written: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in _numbers(json.loads((told / "continuity.json").read_text())):
-        shutil.copytree(told, folder, dirs_exist_ok=True)
+    for name in _numbers(json.loads((written / "continuity.json").read_text())):
+        shutil.copytree(written, folder, dirs_exist_ok=True)
         rewrite(
             folder, "continuity.json", lambda data, key=name: data.update({key: _off(data[key])})
         )
@@ -243,11 +245,11 @@ def test_every_number_of_the_run_is_caught_when_it_is_a_little_off(
 
 
 def test_every_number_of_an_attempt_is_caught_when_it_is_a_little_off(
-    folder: Path, told: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, written: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attempts = json.loads((told / "continuity.json").read_text())["attempts"]
+    attempts = json.loads((written / "continuity.json").read_text())["attempts"]
     for name in _numbers(attempts[2]):
-        shutil.copytree(told, folder, dirs_exist_ok=True)
+        shutil.copytree(written, folder, dirs_exist_ok=True)
         rewrite(
             folder,
             "continuity.json",
@@ -337,5 +339,5 @@ def test_steps_of_a_stream_without_a_start_disagree(
     rewrite_log(folder, beside)
 
     assert main([str(folder)]) == 1
-    said = "step lines before any start of stream odd: got 2, expected 0"
-    assert said in capsys.readouterr().out
+    expected = "step lines before any start of stream odd: got 2, expected 0"
+    assert expected in capsys.readouterr().out

@@ -165,7 +165,7 @@ class CappedLife:
             if trained >= float(job.max_run_s or 0) - 1e-6:
                 return self._ended(job, "Stopped", "MaxRuntimeExceeded"), True
             # The machines' clocks may jump: a follower goes by the service's.
-            verdict = reason_to_stop(job, patience=step.patience, heard_at=None, now=self.clock)
+            verdict = reason_to_stop(job, patience=step.patience, heartbeat_at=None, now=self.clock)
             if is_followed and verdict is not None:
                 self.causes[job.arn] = verdict.cause
                 return self._ended(job, "Stopped", "Stopped"), True

@@ -22,7 +22,7 @@ from trainyard.specs.monitoring import Notifications, Occasion
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.notifications import notify, notify_from_trigger
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
-from trainyard_airflow.tasks.end_to_end.report import tell_failure, tell_stop
+from trainyard_airflow.tasks.end_to_end.report import notify_failure, notify_stop
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 pytestmark = pytest.mark.engine
@@ -217,7 +217,7 @@ def test_a_run_that_was_stopped_for_money_is_told_once(
     record = RunRecord(run_id="r", dag_id="d", status=STOPPED_BY_CAP, cap_stop=stop)
 
     def told(record: RunRecord) -> bool:
-        return tell_stop(clients, record, {"topic_arn": arn}, paths=paths, report="s3://r")
+        return notify_stop(clients, record, {"topic_arn": arn}, paths=paths, report="s3://r")
 
     assert told(record)
     assert not told(record)
@@ -270,7 +270,7 @@ def test_a_failed_run_is_told_once_a_try(
     failure = {"task_id": "train", "error": "ScriptError", "what": "the script broke"}
 
     def told(try_number: int, **notifications: Any) -> bool:
-        return tell_failure(
+        return notify_failure(
             clients,
             failure,
             notifications={"topic_arn": arn, **notifications},
@@ -296,13 +296,13 @@ def test_a_run_that_did_not_fail_or_has_no_topic_tells_nothing(
     paths = RunPaths(bucket="b", prefix="t", dag_id="dag", run_id="run")
     more = {"paths": paths, "try_number": 1, "report": ""}
 
-    assert not tell_failure(clients, None, notifications={"topic_arn": "x"}, **more)
-    assert not tell_failure(clients, {"task_id": "train"}, notifications=None, **more)
+    assert not notify_failure(clients, None, notifications={"topic_arn": "x"}, **more)
+    assert not notify_failure(clients, {"task_id": "train"}, notifications=None, **more)
 
 
 def test_a_subject_is_one_line_of_ascii() -> None:
     notice = rule_notice(
-        job_name="jöb\n" + "x" * 200, rule="LossSpike", step=3, says="4 é 2", was_stopped=True
+        job_name="jöb\n" + "x" * 200, rule="LossSpike", step=3, evidence="4 é 2", was_stopped=True
     )
     notifier = Notifier(
         notifications=Notifications(topic_arn="arn:aws:sns:eu-west-1:111122223333:t.fifo"),
@@ -333,7 +333,7 @@ def test_message_and_subject_stay_within_what_sns_takes(
         job_name="job-1",
         rule="Rule" + letter * 300,
         step=3,
-        says=letter * 300_000,
+        evidence=letter * 300_000,
         was_stopped=True,
     )
     sent = notifier_of(arn, aws_connection, task).message(notice)

@@ -221,12 +221,12 @@ def test_a_stop_that_is_refused_is_asked_for_again_and_the_issue_told_later() ->
     look = looking(services)
 
     looks(look, 1)
-    assert [each.issue.step for each in look.findings._untold] == [3]
+    assert [each.issue.step for each in look.findings._unreported] == [3]
 
     services.fails.clear()
     assert looks(look, 1) is None
     assert services.status == "Stopped"
-    assert look.findings._untold == []
+    assert look.findings._unreported == []
 
 
 def test_a_retry_is_judged_by_the_learning_rate_that_it_was_sent() -> None:

@@ -22,13 +22,13 @@ def job(secondary: str = "Training", *, began: float = 0, **changes: Any) -> Job
     return JobSnapshot(kind="training", name="job", arn="arn", transitions=spans, **members)
 
 
-def cause(snapshot: JobSnapshot, *, heard_at: float | None, now: float) -> StopCause | None:
-    verdict = reason_to_stop(snapshot, patience=PATIENCE, heard_at=heard_at, now=now)
+def cause(snapshot: JobSnapshot, *, heartbeat_at: float | None, now: float) -> StopCause | None:
+    verdict = reason_to_stop(snapshot, patience=PATIENCE, heartbeat_at=heartbeat_at, now=now)
     return verdict.cause if verdict else None
 
 
 def test_silence_of_a_training_that_was_heard_of_is_a_hang() -> None:
-    verdict = reason_to_stop(job(), patience=PATIENCE, heard_at=10, now=70)
+    verdict = reason_to_stop(job(), patience=PATIENCE, heartbeat_at=10, now=70)
 
     assert verdict is not None
     assert verdict.cause is StopCause.HUNG
@@ -38,27 +38,27 @@ def test_silence_of_a_training_that_was_heard_of_is_a_hang() -> None:
 
 
 def test_silence_counts_from_when_the_instances_began_to_train_again() -> None:
-    assert cause(job(began=200), heard_at=10, now=259) is None
-    assert cause(job(began=200), heard_at=10, now=260) is StopCause.HUNG
+    assert cause(job(began=200), heartbeat_at=10, now=259) is None
+    assert cause(job(began=200), heartbeat_at=10, now=260) is StopCause.HUNG
 
 
 def test_script_that_prints_no_such_lines_is_not_judged() -> None:
-    assert cause(job(), heard_at=None, now=1e9) is None
+    assert cause(job(), heartbeat_at=None, now=1e9) is None
 
 
 def test_silence_may_be_allowed() -> None:
-    assert reason_to_stop(job(), patience=Patience(), heard_at=0, now=1e9) is None
+    assert reason_to_stop(job(), patience=Patience(), heartbeat_at=0, now=1e9) is None
 
 
 @pytest.mark.parametrize("secondary", ["Downloading", "Uploading", "Stopping", "Completed"])
 def test_silence_outside_of_training_is_no_hang(secondary: str) -> None:
-    assert cause(job(secondary), heard_at=0, now=1e9) is None
+    assert cause(job(secondary), heartbeat_at=0, now=1e9) is None
 
 
 @pytest.mark.parametrize("secondary", ["Pending", "Starting", "Interrupted", "Restarting"])
 def test_waiting_for_instances_ends_at_its_bound(secondary: str) -> None:
-    assert cause(job(secondary, began=50), heard_at=0, now=149) is None
-    assert cause(job(secondary, began=50), heard_at=0, now=150) is StopCause.NO_CAPACITY
+    assert cause(job(secondary, began=50), heartbeat_at=0, now=149) is None
+    assert cause(job(secondary, began=50), heartbeat_at=0, now=150) is StopCause.NO_CAPACITY
 
 
 def test_interruption_and_new_start_are_one_wait() -> None:
@@ -76,14 +76,14 @@ def test_interruption_and_new_start_are_one_wait() -> None:
         transitions=spans,
     )
 
-    assert cause(waiting, heard_at=49, now=150) is StopCause.NO_CAPACITY
+    assert cause(waiting, heartbeat_at=49, now=150) is StopCause.NO_CAPACITY
 
 
 @given(
     status=st.sampled_from(["Stopping", "Stopped", "Completed", "Failed"]), now=st.floats(0, 1e9)
 )
 def test_job_that_ends_is_left_alone(status: str, now: float) -> None:
-    assert cause(job(status=status), heard_at=0, now=now) is None
+    assert cause(job(status=status), heartbeat_at=0, now=now) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_job_is_stopped_before_the_window_of_its_plan_ends(
     now: float, expected: StopCause | None
 ) -> None:
     patience = Patience(plan_stops=(1000, 9000))
-    verdict = reason_to_stop(job(began=500), patience=patience, heard_at=None, now=now)
+    verdict = reason_to_stop(job(began=500), patience=patience, heartbeat_at=None, now=now)
     assert (verdict.cause if verdict else None) is expected
 
 
@@ -114,7 +114,7 @@ def test_stop_of_an_earlier_window_or_of_a_waiting_job_is_none() -> None:
     waiting = job("Pending")
 
     for each in (second, waiting):
-        assert reason_to_stop(each, patience=patience, heard_at=None, now=3000) is None
+        assert reason_to_stop(each, patience=patience, heartbeat_at=None, now=3000) is None
 
 
 def test_plan_stops_survive_the_deferral() -> None:

@@ -106,7 +106,7 @@ def test_progress_lines_come_every_few_seconds_only() -> None:
 
 def test_a_long_line_in_a_log_is_not_folded() -> None:
     out = io.StringIO()
-    LineDisplay(Console(file=out, width=20)).say("/a/path/" * 10)
+    LineDisplay(Console(file=out, width=20)).print_line("/a/path/" * 10)
     assert out.getvalue() == "/a/path/" * 10 + "\n"
 
 

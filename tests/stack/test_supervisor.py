@@ -35,7 +35,7 @@ def said() -> list[str]:
 @pytest.fixture
 def supervisor(said: list[str]) -> Iterator[Supervisor]:
     launched = Supervisor(
-        say=said.append, launch=lambda c: processes.start(c.command, env=c.env, log=c.log)
+        print_line=said.append, launch=lambda c: processes.start(c.command, env=c.env, log=c.log)
     )
     yield launched
     launched.stop()

@@ -14,7 +14,7 @@ from trainyard.tuning.ask_tell import (
     NUM_ROUNDS,
     SHORT,
     AskedTrials,
-    Told,
+    TrialResult,
     ask,
     rung_steps,
     winner,
@@ -39,14 +39,16 @@ def loss(asked: AskedTrials) -> float:
     return (math.log10(asked.values["learning_rate"]) + 2) ** 2 + 100 / asked.num_steps
 
 
-def searched(*, num_jobs: int = 12, at_once: int = 2, seed: int = 0, **params: Any) -> list[Told]:
+def searched(
+    *, num_jobs: int = 12, at_once: int = 2, seed: int = 0, **params: Any
+) -> list[TrialResult]:
     """Return everything told in a whole search."""
-    told: list[Told] = []
+    told: list[TrialResult] = []
     for number in range(1, NUM_ROUNDS + 1):
         count = min(at_once, num_jobs - len(told))
         is_last = number == NUM_ROUNDS or len(told) + count >= num_jobs
         batch = ask(search(**params), told, count=count, steps=STEPS, is_last=is_last, seed=seed)
-        told += [Told(asked=each, objective=loss(each)) for each in batch]
+        told += [TrialResult(asked=each, objective=loss(each)) for each in batch]
     return told
 
 
@@ -75,7 +77,7 @@ def test_no_training_is_asked_for_twice() -> None:
 
 def test_the_same_results_give_the_same_trials_whoever_asks() -> None:
     told = searched()[:6]
-    again = [Told.from_dict(each.to_dict()) for each in told]
+    again = [TrialResult.from_dict(each.to_dict()) for each in told]
 
     first = ask(search(), told, count=2, steps=STEPS, is_last=False, seed=3)
     assert ask(search(), again, count=2, steps=STEPS, is_last=False, seed=3) == first
@@ -100,7 +102,7 @@ def test_values_are_within_their_ranges() -> None:
 
 
 def test_what_was_told_draws_the_next_trials_nearer() -> None:
-    def distance(told: list[Told]) -> float:
+    def distance(told: list[TrialResult]) -> float:
         new = [each.asked for each in told if each.asked.rung == SHORT][-4:]
         return sum(abs(math.log10(each.values["learning_rate"]) + 2) for each in new)
 
@@ -129,7 +131,7 @@ def test_a_search_of_one_round_has_new_trials_all_the_same() -> None:
 def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
     values = {"learning_rate": 0.01, "warmup_steps": 3, "precision": "fp32"}
     told = [
-        Told(
+        TrialResult(
             asked=AskedTrials(number=n, rung=SHORT, num_steps=100, values=values),
             objective=objective,
         )
@@ -142,8 +144,8 @@ def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
 
 @pytest.mark.parametrize("objective", ["validation:loss", "train:tokens_per_second"])
 def test_the_winner_is_the_best_of_those_trained_long(objective: str) -> None:
-    def told(number: int, rung: int, value: float | None) -> Told:
-        return Told(
+    def told(number: int, rung: int, value: float | None) -> TrialResult:
+        return TrialResult(
             asked=AskedTrials(number=number, rung=rung, num_steps=STEPS[rung]), objective=value
         )
 

@@ -93,12 +93,12 @@ def check_continuity(report: Path, repository: Path) -> AuditCheck:
         check=False,
         timeout=VERIFY_LIMIT_S,
     )
-    said = (done.stdout + done.stderr).strip().splitlines() or ["it has no output"]
-    found = said[-1] if done.returncode == 0 else "\n".join(said)
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["it has no output"]
+    found = lines[-1] if done.returncode == 0 else "\n".join(lines)
     return AuditCheck(name="continuity", holds=done.returncode == 0, found=found)
 
 
-def told(checks: Iterable[AuditCheck]) -> list[str]:
+def check_lines(checks: Iterable[AuditCheck]) -> list[str]:
     """Return one line per check, with `ok` or `FAILED`."""
     return [
         f"  {'ok' if check.holds else 'FAILED':<8} {check.name:<12} {check.found}"

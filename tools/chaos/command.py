@@ -71,13 +71,13 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
     strikes = draw(seed, max_steps=steps)
     own = Home(path=home.path.with_name(f"{home.path.name}-chaos"), project=home.project)
     with display_for(console) as display:
-        display.say(f"seed {seed} draws {len(strikes)} strikes:")
+        display.print_line(f"seed {seed} draws {len(strikes)} strikes:")
         for strike in strikes:
-            display.say(f"  {strike}")
+            display.print_line(f"  {strike}")
         checks = _struck_run(own, strikes=strikes, conf=conf, display=display)
         checks.append(audit.check_processes(own))
-        for line in ("", f"chaos, seed {seed}", *audit.told(checks)):
-            display.say(line)
+        for line in ("", f"chaos, seed {seed}", *audit.check_lines(checks)):
+            display.print_line(line)
     return 0 if all(check.holds for check in checks) else 1
 
 
@@ -85,14 +85,18 @@ def _struck_run(
     home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
 ) -> list[audit.AuditCheck]:
     """Run once, print the report, and return the checks that need the running stack."""
-    stack = Stack(home, say=display.say)
+    stack = Stack(home, print_line=display.print_line)
     try:
         api = bring_up(stack, dag_id=DAG_ID, display=display)
         url = stack.addresses.engine
         endpoint, faults = ChaosEndpoint(url), EngineFaults(url)
         faults.clear()
         fault_injector = FaultInjector(
-            strikes, home=home, faults=faults, step=endpoint.training_step, say=display.say
+            strikes,
+            home=home,
+            faults=faults,
+            step=endpoint.training_step,
+            print_line=display.print_line,
         )
         watched = WatchedDisplay(display, fault_injector)
         monitor = RunMonitor(
@@ -109,7 +113,7 @@ def _struck_run(
         stack.wait_until(lambda: is_engine_ready(url), what="the engine's answer")
         return _audited(home, api, watched, endpoint, faults, began_at=began_at)
     finally:
-        display.say("stopping")
+        display.print_line("stopping")
         stack.stop()
 
 
@@ -127,9 +131,17 @@ def _audited(
     view, fault_injector, jobs = watched.last, watched.fault_injector, endpoint.jobs(since=began_at)
     assert view is not None  # noqa: S101  # a run that has ended was seen
     tries = {task.task_id: task.try_number for task in view.tasks}
-    told = story(fault_injector.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
-    for line in ("", "the strikes, their times and their costs", *told, "jobs", *job_lines(jobs)):
-        watched.say(line)
+    strike_lines = story(
+        fault_injector.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries
+    )
+    for line in (
+        "",
+        "the strikes, their times and their costs",
+        *strike_lines,
+        "jobs",
+        *job_lines(jobs),
+    ):
+        watched.print_line(line)
     prepared = api.xcom(DAG_ID, view.run_id, TaskId.PREFLIGHT, "return_value") or {}
     ledger = endpoint.ledger(str(prepared["ledger_uri"])) if prepared else []
     report = home.reports / view.run_id.replace("/", "_")
@@ -162,6 +174,6 @@ class WatchedDisplay:
         self.fault_injector.note(view)
         self._display.show(view)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a permanent line."""
-        self._display.say(line)
+        self._display.print_line(line)

@@ -68,14 +68,17 @@ class FaultInjector:
         home: Home,
         faults: EngineFaults,
         step: Callable[[], int],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
-        """`step` returns the training's current step; `say` gets one line per executed strike or restarted process."""
+        """`step` returns the training's current step.
+
+        `print_line` receives one line per executed strike or restarted process.
+        """
         self._pending = list(strikes)
         self._home = home
         self._faults = faults
         self._ask_step = step
-        self._say = say
+        self._print_line = print_line
         self._blows: list[Blow] = []
         self._instances: dict[str, str] = {}
         self._seen: set[str] = set()
@@ -178,7 +181,7 @@ class FaultInjector:
         self._pending.remove(strike)
         self._blows.append(Blow(strike=strike, at=at, step=self._step, pid=pid))
         where = f", training at step {self._step}" if self._step else ""
-        self._say(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
+        self._print_line(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
 
     def _find_successors(self) -> None:
         """Store the times at which successors of killed services are found. A worker has none: its task is retried."""
@@ -193,7 +196,9 @@ class FaultInjector:
                 continue
             if process_finder.find(self._home, VICTIM_OF[blow.strike.kind]) not in {None, blow.pid}:
                 blow.back_at = time.time()
-                self._say(f"BACK   {blow.strike.number}. after {blow.back_at - blow.at:.1f} s")
+                self._print_line(
+                    f"BACK   {blow.strike.number}. after {blow.back_at - blow.at:.1f} s"
+                )
 
 
 def _waits_in_engine(strike: Strike) -> bool:

@@ -48,7 +48,7 @@ class Reports(TrainerCallback):
         self._hp, self._metrics, self._stop, self._identity = hp, metrics, stop, identity
         self._retention, self._limit = retention, ModelLimit(Ranks(), retention)
         self._num_samples, self._num_evaluated = num_samples, num_evaluated
-        self._said_at, self._said_step, self._idle_since = time.monotonic(), 0, time.monotonic()
+        self._logged_at, self._logged_step, self._idle_since = time.monotonic(), 0, time.monotonic()
         self.is_stopping = False
         self.evaluated_step, self.validation_loss = 0, math.nan
 
@@ -60,7 +60,7 @@ class Reports(TrainerCallback):
         **_: Any,
     ) -> None:
         """Write the `start` event."""
-        self._said_at, self._said_step = time.monotonic(), state.global_step
+        self._logged_at, self._logged_step = time.monotonic(), state.global_step
         self._metrics.write(
             "start",
             step=state.global_step,
@@ -102,7 +102,7 @@ class Reports(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         now, tokens = time.monotonic(), self._hp.global_batch_size * self._hp.sequence_length
-        rate = (state.global_step - self._said_step) * tokens / max(1e-9, now - self._said_at)
+        rate = (state.global_step - self._logged_step) * tokens / max(1e-9, now - self._logged_at)
         self._metrics.write(
             "step",
             step=state.global_step,
@@ -113,8 +113,8 @@ class Reports(TrainerCallback):
             gradient_norm=float(logs.get("grad_norm", math.nan)),
             max_steps=state.max_steps,
         )
-        error = divergence(logs, since=self._said_step, step=state.global_step, hp=self._hp)
-        self._said_at, self._said_step, self._idle_since = now, state.global_step, now
+        error = divergence(logs, since=self._logged_step, step=state.global_step, hp=self._hp)
+        self._logged_at, self._logged_step, self._idle_since = now, state.global_step, now
         if error:
             raise error
 
@@ -135,7 +135,7 @@ class Reports(TrainerCallback):
             validation_loss=self.validation_loss,
             validation_tokens=self._num_evaluated * self._hp.sequence_length,
         )
-        self._said_at = self._idle_since = time.monotonic()
+        self._logged_at = self._idle_since = time.monotonic()
 
     def on_save(
         self,
@@ -155,7 +155,7 @@ class Reports(TrainerCallback):
             self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
             self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)
             self._limit.note_checkpoint(seconds=seconds, num_bytes=size)
-        self._said_at = time.monotonic()
+        self._logged_at = time.monotonic()
 
     def obstacle_to_model(self, num_bytes: int) -> str | None:
         """Return the reason not to write a model of `num_bytes` after a stop, or None; for rank 0, which writes it.
@@ -172,6 +172,6 @@ def agree(stops: bool, device: torch.device) -> bool:
     """Return whether any rank was asked to stop; the result is the same on all ranks."""
     if not dist.is_initialized():
         return stops
-    told = torch.tensor(float(stops), device=device)
-    dist.all_reduce(told, dist.ReduceOp.MAX)
-    return bool(told.item())
+    flag = torch.tensor(float(stops), device=device)
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag.item())

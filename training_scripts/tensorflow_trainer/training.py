@@ -103,8 +103,8 @@ class TensorFlowTraining:
         Raises:
             NonFiniteError: the loss became NaN or infinite.
         """
-        began = self._said_at = time.monotonic()
-        self._said_step, self._digest = self._step, 0
+        began = self._logged_at = time.monotonic()
+        self._logged_step, self._digest = self._step, 0
         self._metrics.write(
             "start",
             step=self._step,
@@ -171,9 +171,9 @@ class TensorFlowTraining:
         is_last = self._step == self._max_steps
         is_evaluated = is_last or (hp.eval_interval and self._step % hp.eval_interval == 0)
         is_saved = is_last or self._is_checkpoint_due()
-        is_said = self._step == 1 or self._step % hp.log_interval == 0 or self._is_stopping
-        if is_said or is_evaluated or is_saved:
-            self._say_step(made.loss, learning_rate, made.norm)
+        is_logged = self._step == 1 or self._step % hp.log_interval == 0 or self._is_stopping
+        if is_logged or is_evaluated or is_saved:
+            self._log_step(made.loss, learning_rate, made.norm)
         self._metrics.write_alive(self._step)
         if is_evaluated:
             self._evaluate()
@@ -184,10 +184,10 @@ class TensorFlowTraining:
         every = self._hp.save_every
         return every is not None and self._step % every == 0
 
-    def _say_step(self, loss: float, learning_rate: float, norm: float) -> None:
-        now, steps = time.monotonic(), self._step - self._said_step
+    def _log_step(self, loss: float, learning_rate: float, norm: float) -> None:
+        now, steps = time.monotonic(), self._step - self._logged_step
         batch = self._hp.global_batch_size
-        rate = steps * batch * self._hp.sequence_length / max(1e-9, now - self._said_at)
+        rate = steps * batch * self._hp.sequence_length / max(1e-9, now - self._logged_at)
         self._metrics.write(
             "step",
             step=self._step,
@@ -197,10 +197,10 @@ class TensorFlowTraining:
             tokens_per_second=rate,
             gradient_norm=norm,
             max_steps=self._max_steps,
-            samples=f"{self._said_step * batch}:{self._step * batch}",
+            samples=f"{self._logged_step * batch}:{self._step * batch}",
             digest=f"{self._digest & (2**64 - 1):016x}",
         )
-        self._said_at, self._said_step, self._digest = now, self._step, 0
+        self._logged_at, self._logged_step, self._digest = now, self._step, 0
 
     def _evaluate(self) -> None:
         """Measure the validation loss on the first host only."""

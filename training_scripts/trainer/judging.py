@@ -68,9 +68,9 @@ def declared(script: Path) -> type[Hyperparameters] | None:
     for node in statements:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(place))) if (
-                name == DECLARATION and (told := PLACE.fullmatch(place))
+                name == DECLARATION and (found := PLACE.fullmatch(place))
             ):
-                kind: type[Hyperparameters] = getattr(importlib.import_module(told[1]), told[2])
+                kind: type[Hyperparameters] = getattr(importlib.import_module(found[1]), found[2])
                 return kind
     return None
 
@@ -91,8 +91,8 @@ def answer(job: Mapping[str, Any]) -> list[str] | str:
 def main() -> None:
     """Validate the jobs from stdin, and write the findings to stdout."""
     with contextlib.redirect_stdout(sys.stderr):  # an imported module may print
-        told = [answer(each) for each in json.load(sys.stdin)]
-    json.dump(told, sys.stdout)
+        answers = [answer(each) for each in json.load(sys.stdin)]
+    json.dump(answers, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -61,23 +61,23 @@ class StepTraces:
     def step(self, number: int) -> Iterator[None]:
         """Run step `number` in this context, traced if it is in a span."""
         if self._running is None:
-            with self._told():
+            with self._logging_errors():
                 self._begin(number)
         yield
         if self._running is not None:
-            with self._told():
+            with self._logging_errors():
                 self._end(self._running, number)
 
     def close(self) -> None:
         """Discard an unfinished trace."""
         running, self._running = self._running, None
         if running is not None:
-            with self._told():
+            with self._logging_errors():
                 running.on_trace_ready = None
                 running.stop()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _logging_errors(self) -> Iterator[None]:
         """Log an error in this context and drop the span: a profiler error must not end the training."""
         try:
             yield

@@ -45,7 +45,7 @@ class RunReport:
         self._mixture = mixture
         self._account = SampleAccount(0)
 
-    def say_setup(self, index: ChannelIndex, ranks: Ranks) -> None:
+    def log_setup(self, index: ChannelIndex, ranks: Ranks) -> None:
         """Log the setup: ranks, device, parameters, samples and batches."""
         if ranks.is_main:
             log.info(
@@ -73,7 +73,7 @@ class RunReport:
             share = each.parts / sum(other.parts for other in sources)
             yield each.name, share, num_samples * share / len(each)
 
-    def say_start(self, *, ranks: Ranks, seed: int) -> None:
+    def log_start(self, *, ranks: Ranks, seed: int) -> None:
         """Write the record of this start, after the resume; its random `attempt_id` identifies the start."""
         progress = self._state.progress
         self.meter, self._account = Meter(), SampleAccount(progress.samples_consumed)
@@ -93,7 +93,7 @@ class RunReport:
         """Count the samples of a step; `digest` is that of the samples that all ranks read."""
         self._account.add(self._plan.global_batch_size, digest)
 
-    def say_step(self, *, loss: float, learning_rate: float, gradient_norm: float) -> None:
+    def log_step(self, *, loss: float, learning_rate: float, gradient_norm: float) -> None:
         """Write the metrics of the last step; rates and samples cover the time since the previous line."""
         progress = self._state.progress
         steps, seconds, data_wait_seconds = self.meter.read()
@@ -112,7 +112,7 @@ class RunReport:
             **{f"{self._task.unit}_per_second": units / seconds},
         )
 
-    def say_end(
+    def log_end(
         self,
         facts: Mapping[str, Any],
         *,

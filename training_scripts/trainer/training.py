@@ -238,11 +238,11 @@ class Training:
     def run(self) -> int:
         """Resume, train to the last step or a stop, and write the model; return the exit code."""
         began = time.monotonic()
-        self.report.say_setup(self.index, self.ranks)
+        self.report.log_setup(self.index, self.ranks)
         with self.metrics.kept_alive():
             self.checkpointer.resume(self.state)
         self.state.progress.num_starts += 1
-        self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
+        self.report.log_start(ranks=self.ranks, seed=self.hp.seed)
         with self.metrics.kept_alive(self.state.progress.step, at_most_s=START_TIMEOUT_S):
             self.parallelize()
             self.open_statistics()
@@ -258,7 +258,7 @@ class Training:
             with self.metrics.kept_alive(self.state.progress.step):
                 facts = self.write_results(obstacle=self.obstacle_to_model())
             self.measure_test_split()
-            self.report.say_end(
+            self.report.log_end(
                 facts, seconds=time.monotonic() - began, index=self.index, ranks=self.ranks
             )
         finally:
@@ -315,7 +315,7 @@ class Training:
 
         # A checkpoint and the end of a run need a metric line that accounts for their last sample.
         if self.is_logged(progress.step) or saves or self.is_stopping:
-            self.report.say_step(
+            self.report.log_step(
                 loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
             )
         if self.is_stopping:
@@ -743,11 +743,11 @@ class Training:
         Every rank must call it.
         """
         peak, kind = peak_memory(self.ranks.device)
-        told = self.ranks.gather((peak, state_bytes(self.model, self.optimizer)))
+        gathered = self.ranks.gather((peak, state_bytes(self.model, self.optimizer)))
         return {
-            "peak_memory_bytes": [each for each, _ in told],
+            "peak_memory_bytes": [each for each, _ in gathered],
             "memory_kind": kind,
-            "state_bytes": [each for _, each in told],
+            "state_bytes": [each for _, each in gathered],
             **self.collectives.summary(self.ranks),
         }
 

@@ -119,7 +119,7 @@ class Retention:
         ] = {}  # step -> time at which its upload is assumed complete
         self._uploads_until = -1.0  # assumed end of all uploads, one after the other
         self._newest_found = -1  # step
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._can_ask, self._has_answered = False, False
 
     @classmethod
@@ -228,7 +228,7 @@ class Retention:
         The newest checkpoint that was found at the start is never deleted by age: it may be the only one in S3.
         """
         if self._s3 is None:
-            self._say(CANNOT_ASK, "the S3 address of the job's checkpoints is unknown")
+            self._warn_once(CANNOT_ASK, "the S3 address of the job's checkpoints is unknown")
         else:
             self._ask(self._s3)
         if self._in_s3:
@@ -287,7 +287,7 @@ class Retention:
         except S3UnavailableError as error:
             self._can_ask = False
             self._has_answered |= error.is_outage
-            self._say(NO_ANSWER if self._has_answered else CANNOT_ASK, error.findings[0])
+            self._warn_once(NO_ANSWER if self._has_answered else CANNOT_ASK, error.findings[0])
             return
         with self._lock:
             self._can_ask = self._has_answered = True
@@ -312,9 +312,9 @@ class Retention:
                     self._durable.discard(step)
                     self._assumed_at.pop(step, None)
 
-    def _say(self, message: str, why: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
+    def _warn_once(self, message: str, why: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
             log.warning(message, why)
 
 

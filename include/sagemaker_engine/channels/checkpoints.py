@@ -62,16 +62,16 @@ class NotInS3Error(S3Error):
         self.names = tuple(refused)
         named = ", ".join(self.names[:MOST_NAMES])
         rest = f" and {len(refused) - MOST_NAMES} more" if len(refused) > MOST_NAMES else ""
-        said = f"{worst.code} ({worst.status}): {worst.message}"
+        cause = f"{worst.code} ({worst.status}): {worst.message}"
         super().__init__(
-            worst.code, f"cannot synchronise {named}{rest} with {location.uri}: {said}"
+            worst.code, f"cannot synchronise {named}{rest} with {location.uri}: {cause}"
         )
 
     def __str__(self) -> str:
         return self.message
 
 
-def _tell_nobody(_name: str, _text: str) -> None:
+def _log_nothing(_name: str, _text: str) -> None:
     """Log nothing."""
 
 
@@ -92,7 +92,7 @@ class MirroredFolder:
         seen_at: str | None = None,
         files: ContainerFiles | None = None,
         uplink: Line | None = None,
-        tell: Callable[[str], None] = log.warning,
+        warn: Callable[[str], None] = log.warning,
     ) -> None:
         """Create the folder.
 
@@ -104,7 +104,7 @@ class MirroredFolder:
             seen_at: Path of the folder inside the instance; None if it is the same there.
             files: Folders of the instance, to resolve links; None if it has only this one.
             uplink: Bandwidth of the host, which its other folders share.
-            tell: Logs a sentence, once per entry that cannot be uploaded.
+            warn: Logs a sentence, once per entry that cannot be uploaded.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -114,11 +114,11 @@ class MirroredFolder:
         self._path = str(folder) if seen_at is None else seen_at
         self._files = files or ContainerFiles.of_folder(folder)
         self._uplink = uplink or Line()
-        self._tell = tell
+        self._warn = warn
         self._uploaded: dict[str, FileVersion] = {}
         self._next_at: dict[str, float] = {}
         """Earliest time.monotonic() of the next upload, by file."""
-        self._told: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
         self._looked_at = 0.0
         self._is_abandoned = threading.Event()
 
@@ -189,13 +189,13 @@ class MirroredFolder:
     def _scan(self) -> Scan:
         found = self._files.scan(self._path)
         for name, reason in found.odd.items():
-            self._tell_of(name, reason)
+            self._warn_of(name, reason)
         return found
 
-    def _tell_of(self, name: str, reason: str) -> None:
-        if self._told.get(name) != reason:
-            self._told[name] = reason
-            self._tell(f"{printable(f'{self._path}/{name}')} is not uploaded: it {reason}")
+    def _warn_of(self, name: str, reason: str) -> None:
+        if self._warned.get(name) != reason:
+            self._warned[name] = reason
+            self._warn(f"{printable(f'{self._path}/{name}')} is not uploaded: it {reason}")
 
     def _mirror_deletions(
         self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
@@ -241,10 +241,10 @@ class MirroredFolder:
         except FileNotFoundError:
             return 0  # The next round deletes the object.
         except OddFileError as error:
-            self._tell_of(name, str(error))
+            self._warn_of(name, str(error))
             return 0
         except PermissionError as error:
-            self._tell_of(name, f"cannot be read: {error.strerror}")
+            self._warn_of(name, f"cannot be read: {error.strerror}")
             return 0
         except OSError as error:
             raise S3Error("InternalError", f"{name}: {error}") from error
@@ -306,7 +306,7 @@ class Mirrors:
         *,
         interval_s: float = 0.5,
         retrier: Retrier | None = None,
-        tell: Callable[[str, str], None] = _tell_nobody,
+        warn: Callable[[str, str], None] = _log_nothing,
     ) -> None:
         """Prepare the threads.
 
@@ -314,12 +314,12 @@ class Mirrors:
             folders: By instance name, or by `<instance> <name>` if an instance has several.
             interval_s: Pause between two synchronisations in seconds; it grows while they fail.
             retrier: Retry policy of the last synchronisation.
-            tell: Logs a sentence for an instance, when an outage of S3 begins and when it ends.
+            warn: Logs a sentence for an instance, when an outage of S3 begins and when it ends.
         """
         by_host: dict[str, list[_Mirror]] = {}
         for name, folder in (folders or {}).items():
             host = name.partition(" ")[0]
-            by_host.setdefault(host, []).append(_Mirror(host, folder, tell))
+            by_host.setdefault(host, []).append(_Mirror(host, folder, warn))
         self._hosts = {
             host: _HostMirror(host, mirrors, interval_s, retrier or Retrier())
             for host, mirrors in by_host.items()
@@ -398,8 +398,8 @@ class _HostMirror(threading.Thread):
 class _Mirror:
     """One mirrored folder, and whether S3 currently rejects its uploads."""
 
-    def __init__(self, name: str, folder: MirroredFolder, tell: Callable[[str, str], None]) -> None:
-        self.name, self._folder, self._tell = name, folder, tell
+    def __init__(self, name: str, folder: MirroredFolder, warn: Callable[[str, str], None]) -> None:
+        self.name, self._folder, self._warn = name, folder, warn
         self._failing_since: float | None = None
 
     def abandon(self) -> None:
@@ -434,7 +434,7 @@ class _Mirror:
         except NotInS3Error as error:
             if self._folder.is_abandoned:
                 return None
-            self._tell(self.name, f"{error}; these changes are lost")
+            self._warn(self.name, f"{error}; these changes are lost")
             return error
         self._note(None)
         return None
@@ -442,8 +442,8 @@ class _Mirror:
     def _note(self, error: NotInS3Error | None) -> None:
         if error is not None and self._failing_since is None:
             self._failing_since = time.monotonic()
-            self._tell(self.name, f"{error}; the job continues, and the engine retries")
+            self._warn(self.name, f"{error}; the job continues, and the engine retries")
         if error is None and self._failing_since is not None:
             outage_s = time.monotonic() - self._failing_since
             self._failing_since = None
-            self._tell(self.name, f"S3 accepts all changes again, after {outage_s:.0f} s")
+            self._warn(self.name, f"S3 accepts all changes again, after {outage_s:.0f} s")

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"unknown engine image {', '.join(unknown)}; known: {known}", status=2)
     if options.remove_old:
         for name in store.remove_old(images):
-            _say(f"removed {name}")
+            _print(f"removed {name}")
     chosen = [each for each in images if not options.names or each.name in options.names]
     results = [_build(store, image, f"{n}/{len(chosen)}") for n, image in enumerate(chosen, 1)]
     return 0 if all(results) else 1
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(store: ImageStore, image: ImageFile, number: str) -> bool:
     if store.is_built(image):
-        _say(f"[{number}] {image.name}: is already built in {store.place(image)}")
+        _print(f"[{number}] {image.name}: is already built in {store.place(image)}")
         return True
     try:
-        store.build(image, say=lambda line: _say(f"[{number}] {image.name}: {line}"))
+        store.build(image, on_progress=lambda line: _print(f"[{number}] {image.name}: {line}"))
     except BuildError as error:
         _fail(f"[{number}] {image.name}: cannot be built: {error}", status=1)
         return False
     return True
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -24,7 +24,14 @@ LIMIT_S = 2400.0
 """Timeout of one build command in seconds. Horovod compiles for minutes; downloads of gigabytes also take time."""
 LOOK_S = 0.2
 RETRIES = 2
-TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
+PROGRESS_PREFIXES = (
+    "Collecting",
+    "Downloading",
+    "Building wheel",
+    "Installing collected",
+    "ERROR",
+    "error:",
+)
 """Beginnings of pip's output lines that are reported as progress."""
 BELOW = "trainyard-environment.pth"
 """File in a layered image that names the folder with the packages of its base environment."""
@@ -49,7 +56,7 @@ def fill(
     base: Path,
     *,
     lock: int,
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
     is_unwanted: Callable[[], bool],
 ) -> None:
     """Create a virtual environment at `place` and install the image's pinned packages into it.
@@ -66,7 +73,7 @@ def fill(
     log.write_bytes(b"")
     requirements = place.parent / f"{place.name}.txt"
     requirements.write_text(image.text, encoding="utf-8")
-    watched = Watched(log=log, lock=lock, say=say, is_unwanted=is_unwanted)
+    watched = Watched(log=log, lock=lock, on_progress=on_progress, is_unwanted=is_unwanted)
     watched.run([str(python), "-m", "venv", "--without-pip", str(place)], environment={})
     if image.is_layered:
         see_packages(place, base)
@@ -91,7 +98,7 @@ class Watched:
 
     log: Path
     lock: int
-    say: Callable[[str], None]
+    on_progress: Callable[[str], None]
     is_unwanted: Callable[[], bool]
     limit_s: float = LIMIT_S
 
@@ -130,7 +137,7 @@ class Watched:
             is_over = False
             while not is_over:
                 is_over = _has_ended(process)
-                self._tell(lines.read())
+                self._report_progress(lines.read())
                 if self.is_unwanted():
                     raise BuildStoppedError(self.log.stem)
                 if time.monotonic() > deadline:
@@ -138,10 +145,10 @@ class Watched:
                         f"a command of the build took longer than {self.limit_s:.0f} s (log: {self.log})"
                     )
 
-    def _tell(self, text: str) -> None:
+    def _report_progress(self, text: str) -> None:
         for line in map(str.strip, text.splitlines()):
-            if line.startswith(TOLD):
-                self.say(line)
+            if line.startswith(PROGRESS_PREFIXES):
+                self.on_progress(line)
 
 
 def see_packages(place: Path, base: Path) -> None:
@@ -187,6 +194,6 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 def _why(log: Path) -> str:
     lines = [each.strip() for each in log.read_text("utf-8", "replace").splitlines()]
-    told = [each for each in lines if each.startswith(("ERROR", "error:"))]
-    last = told or [each for each in lines if each] or ["it failed without output"]
+    errors = [each for each in lines if each.startswith(("ERROR", "error:"))]
+    last = errors or [each for each in lines if each] or ["it failed without output"]
     return last[-1][:MAX_WHY_CHARS]

@@ -68,12 +68,12 @@ class ImageStore:
         self,
         image: ImageFile,
         *,
-        say: Callable[[str], None],
+        on_progress: Callable[[str], None],
         is_unwanted: Callable[[], bool] = lambda: False,
     ) -> Path:
         """Build the image if it is missing, or wait while another process builds it; return its folder.
 
-        `say` receives lines of progress. `is_unwanted` is polled; if it returns True, the build is stopped.
+        `on_progress` receives lines of progress. `is_unwanted` is polled; if it returns True, the build is stopped.
 
         Raises:
             BuildError: The image cannot be built here.
@@ -89,9 +89,9 @@ class ImageStore:
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._lock(image, say, is_unwanted) as lock:
+            with self._lock(image, on_progress, is_unwanted) as lock:
                 if not self.is_built(image):
-                    self._fill(image, place, lock, say, is_unwanted)
+                    self._fill(image, place, lock, on_progress, is_unwanted)
         except OSError as error:
             raise BuildError(f"{place}: {error}") from error
         return place
@@ -124,7 +124,7 @@ class ImageStore:
 
     @contextmanager
     def _lock(
-        self, image: ImageFile, say: Callable[[str], None], is_unwanted: Callable[[], bool]
+        self, image: ImageFile, on_progress: Callable[[str], None], is_unwanted: Callable[[], bool]
     ) -> Iterator[int]:
         """Hold the image's lock. Processes of the build inherit it, so it is held until the last of them has ended.
 
@@ -133,7 +133,9 @@ class ImageStore:
         """
         with self._lock_path(self.place(image)).open("w") as lock:
             if not _take(lock.fileno()):
-                say(f"engine image {image.name} is being built by another job; waiting for it")
+                on_progress(
+                    f"engine image {image.name} is being built by another job; waiting for it"
+                )
                 while not _take(lock.fileno()):
                     if is_unwanted():
                         raise BuildStoppedError(image.name)
@@ -145,21 +147,28 @@ class ImageStore:
         image: ImageFile,
         place: Path,
         lock: int,
-        say: Callable[[str], None],
+        on_progress: Callable[[str], None],
         is_unwanted: Callable[[], bool],
     ) -> None:
         began = time.monotonic()
-        say(f"building engine image {image.name} into {place}; later jobs find it there")
+        on_progress(f"building engine image {image.name} into {place}; later jobs find it there")
         if place.exists():
             shutil.rmtree(place)
         try:
-            fill(place, image, environment_prefix(), lock=lock, say=say, is_unwanted=is_unwanted)
+            fill(
+                place,
+                image,
+                environment_prefix(),
+                lock=lock,
+                on_progress=on_progress,
+                is_unwanted=is_unwanted,
+            )
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
         seconds = round(time.monotonic() - began, 1)
         write_whole(place / MARKER, json.dumps({"name": image.name, "seconds": seconds}))
-        say(f"engine image {image.name} is ready after {seconds} s")
+        on_progress(f"engine image {image.name} is ready after {seconds} s")
 
 
 def _identity(environment: Path) -> str:

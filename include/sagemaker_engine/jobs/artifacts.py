@@ -54,7 +54,7 @@ def upload_outputs(
             OutputFolder(
                 files=instance_files(job, ground, host),
                 path=path_inside(job, ground, host, f"{ML_INSIDE}/{name}"),
-                warn=partial(job.say, host.name),
+                warn=partial(job.log_line, host.name),
             )
             for host in hosts
         ]

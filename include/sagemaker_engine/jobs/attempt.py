@@ -106,7 +106,7 @@ class JobAttempt:
                 self._finish_mirrors(gone_at=outcome.gone_at)
                 return outcome
             if unsaved := unsaved_collections(self.job, self.ground, self.hosts):
-                self.job.say(self.hosts[0].name, unsaved)
+                self.job.log_line(self.hosts[0].name, unsaved)
             self.job.enter("Uploading")
             self.faults.pass_state(JobState.UPLOADING)
             self._finish_mirrors()
@@ -166,7 +166,7 @@ class JobAttempt:
                     ),
                     files=instance_files(self.job, self.ground, host),
                     uplink=uplinks[host.name],
-                    tell=partial(self.job.say, host.name),
+                    warn=partial(self.job.log_line, host.name),
                 )
                 try:
                     self._downloaded[host.name] += mirrors[host.name].restore()
@@ -177,7 +177,7 @@ class JobAttempt:
             mirrors,
             interval_s=max(0.05, interval),
             retrier=self.job.retrier,
-            tell=self.job.say,
+            warn=self.job.log_line,
         )
 
     def _await_downloads(self) -> None:
@@ -225,7 +225,7 @@ class JobAttempt:
                 seen_at=path_inside(self.job, self.ground, host, output.path),
                 files=instance_files(self.job, self.ground, host),
                 uplink=uplinks[host.name],
-                tell=partial(self.job.say, host.name),
+                warn=partial(self.job.log_line, host.name),
             )
             for host in self.hosts
             for output in debug_outputs(self.job)
@@ -328,7 +328,7 @@ class JobAttempt:
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
         if not (asks and self.ground.has_mounts):
-            self.job.say(host.name, accelerators.absence(host.instance_type))
+            self.job.log_line(host.name, accelerators.absence(host.instance_type))
             return []
         folder = accelerators.present(self.job.host_folder(host.name), host.instance_type)
         return [(folder, accelerators.INSIDE)]

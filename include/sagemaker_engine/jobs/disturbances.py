@@ -43,9 +43,9 @@ class Disturbance(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Disturbances:
-    """Active faults of one attempt. `say` logs to a host's log if a fault is not possible on this machine."""
+    """Active faults of one attempt. `log_line` writes to a host's log if a fault is not possible on this machine."""
 
-    say: Callable[[str, str], None]
+    log_line: Callable[[str, str], None]
     has_network: bool
     clock: Callable[[], float] = time.monotonic
     volumes: dict[str, Volume] = field(default_factory=dict, init=False)
@@ -116,7 +116,7 @@ class Disturbances:
 
     def _refuse(self, fault: Fault, hosts: Sequence[str], reason: str) -> None:
         for host in hosts:
-            self.say(host, f"fault {fault.id} ({fault.what}) has no effect: {reason}")
+            self.log_line(host, f"fault {fault.id} ({fault.what}) has no effect: {reason}")
 
     def _last(self, disturbance: Disturbance, cluster: SandboxCluster) -> None:
         if self._lasts(disturbance, cluster, self.clock()):
@@ -126,7 +126,7 @@ class Disturbances:
         try:
             return disturbance.go_on(cluster, now)
         except OSError as error:
-            self.say(cluster.plan.instances[0].name, f"a fault has no effect: {error}")
+            self.log_line(cluster.plan.instances[0].name, f"a fault has no effect: {error}")
             return False
 
 

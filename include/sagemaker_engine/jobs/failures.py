@@ -42,11 +42,11 @@ def data_failure(what: str, error: InputDataError) -> str:
 
 def s3_failure(what: str, error: S3Error) -> str:
     """Return the FailureReason if S3 rejected an upload of a job, in the form of `data_failure`."""
-    said = f"{error.code} ({error.status}): {error}"
+    cause = f"{error.code} ({error.status}): {error}"
     return (
-        f"{INTERNAL_ERROR} ({what}: {said})"
+        f"{INTERNAL_ERROR} ({what}: {cause})"
         if is_transient(error)
-        else f"ClientError: {what}: {said}"
+        else f"ClientError: {what}: {cause}"
     )
 
 

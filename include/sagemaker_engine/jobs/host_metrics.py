@@ -247,14 +247,14 @@ class HostMetrics:
         values = {name: fmean(each) for name, each in samples.items()}
         values["DiskUtilization"] = 100 * folder_bytes(instance.folder) / self._volume_bytes
         for name, value in values.items():
-            told = {
+            sample = {
                 "t": moment,
                 "name": name,
                 "value": round(value, 3),
                 "host": instance.name,
                 "unit": "Percent",
             }
-            yield json.dumps(told) + "\n"
+            yield json.dumps(sample) + "\n"
 
 
 def volume_bytes(request: Mapping[str, object]) -> int:

@@ -10,7 +10,7 @@ from sagemaker_engine.images.environment import BuildError, BuildStoppedError
 from sagemaker_engine.images.image_store import ImageStore
 from sagemaker_engine.jobs.images import UnknownImageError, resolve_image
 from sagemaker_engine.jobs.job import JobError
-from sagemaker_engine.jobs.logs import ENGINE_SAYS, LogFile, next_epoch
+from sagemaker_engine.jobs.logs import ENGINE_PREFIX, LogFile, next_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,15 +59,15 @@ def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) 
     began = job.created_at
     folder = job.folder / "logs"
     stream = LogFile(folder, FIRST_HOST, epoch=next_epoch(folder, began), on_line=lambda *_: None)
-    job.tell(MESSAGE)
+    job.set_status_message(MESSAGE)
     with closing(stream):
 
-        def say(line: str) -> None:
+        def log_progress(line: str) -> None:
             log.info("engine image %s: %s", image.name, line)
-            stream.say(f"{ENGINE_SAYS}{line}")
+            stream.add_line(f"{ENGINE_PREFIX}{line}")
 
         try:
-            store.build(image, say=say, is_unwanted=lambda: order() is not None)
+            store.build(image, on_progress=log_progress, is_unwanted=lambda: order() is not None)
         except BuildStoppedError as error:
             raise JobError(
                 f"ClientError: the job was stopped while its engine image {image.name!r} was built"

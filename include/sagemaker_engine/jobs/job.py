@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.channels.listing import Host
 from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.jobs.logs import say_in_newest
+from sagemaker_engine.jobs.logs import add_line_to_newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ class Job:
         state = self.store.get(self.kind, self.name).state
         return list(state["SecondaryStatusTransitions"])
 
-    def tell(self, message: str) -> None:
+    def set_status_message(self, message: str) -> None:
         """Set the StatusMessage of the current secondary status. Processing jobs have none."""
 
         def change(state: dict[str, Any]) -> None:
@@ -111,10 +111,10 @@ class Job:
 
         self.store.update_state(self.kind, self.name, change)
 
-    def say(self, host: str, text: str) -> None:
+    def log_line(self, host: str, text: str) -> None:
         """Add a line of the engine to a host's log, even if the log is closed already."""
         log.warning("%s: %s", host, text)
-        say_in_newest(self.folder / "logs", host, text)
+        add_line_to_newest(self.folder / "logs", host, text)
 
     @property
     def retrier(self) -> Retrier:

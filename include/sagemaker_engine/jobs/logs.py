@@ -24,7 +24,7 @@ MAX_EVENT_BYTES = 262_118
 TOOLKIT_REPORTS = ("Waiting for the process to finish", "Reporting training FAILURE")
 """Lines of AWS's toolkit after which the user's program prints no more."""
 
-ENGINE_SAYS = "trainyard engine: "
+ENGINE_PREFIX = "trainyard engine: "
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -68,7 +68,7 @@ class LogFile:
             self._rest = b""
         self._write(lines)
 
-    def say(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Write one of the engine's own lines to the stream."""
         self._write([text.encode()])
 
@@ -77,7 +77,7 @@ class LogFile:
         self._write([self._rest])
         self._rest = b""
         if self.loss is not None:
-            self.say(f"trainyard engine: {self.loss}")
+            self.add_line(f"trainyard engine: {self.loss}")
         self._file.close()
 
     def _write(self, lines: list[bytes]) -> None:
@@ -129,7 +129,7 @@ def next_epoch(folder: Path, now: float) -> int:
     return max([int(now), *(epoch + 1 for epoch in epochs)])
 
 
-def say_in_newest(folder: Path, host: str, text: str) -> None:
+def add_line_to_newest(folder: Path, host: str, text: str) -> None:
     """Add a line of the engine to the newest log stream of a host, even if that is closed.
 
     If the host has no stream, nothing is written.
@@ -138,7 +138,7 @@ def say_in_newest(folder: Path, host: str, text: str) -> None:
     if not streams:
         return
     newest = max(streams, key=lambda each: int(each.stem.rpartition("-")[2]))
-    event = {"t": int(time.time() * 1000), "m": f"{ENGINE_SAYS}{text}"[:MAX_EVENT_BYTES]}
+    event = {"t": int(time.time() * 1000), "m": f"{ENGINE_PREFIX}{text}"[:MAX_EVENT_BYTES]}
     with newest.open("ab", buffering=0) as file:
         file.write((json.dumps(event, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
 

@@ -99,7 +99,7 @@ class ProcessingRun:
             continuous,
             interval_s=0.5 * min(1.0, self.job.settings.time_scale),
             retrier=self.job.retrier,
-            tell=self.job.say,
+            warn=self.job.log_line,
         )
         outcome = self._process(mirrors)
         try:
@@ -167,7 +167,7 @@ class ProcessingRun:
                 deletes=False,
                 seen_at=self._path_inside(host, output["LocalPath"]),
                 files=self._files(host),
-                tell=partial(self.job.say, host.name),
+                warn=partial(self.job.log_line, host.name),
             )
             for output in self._outputs()
             if output["S3UploadMode"] == mode

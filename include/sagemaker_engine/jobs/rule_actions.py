@@ -49,7 +49,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
             _stop_patiently(job, prefix=action.get("training_job_prefix") or job.name)
         else:
             # Sending a message takes time and must not delay a stop.
-            message = threading.Thread(target=_tell, args=(job, action, verdict), daemon=True)
+            message = threading.Thread(target=_notify, args=(job, action, verdict), daemon=True)
             message.start()
             messages.append(message)
     return messages
@@ -102,7 +102,7 @@ def _stop(job: Job, *, prefix: str) -> None:
     job.store.request_stop(ResourceKind.TRAINING, names[0], at=now, change=change)
 
 
-def _tell(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> None:
+def _notify(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> None:
     topics = _Topics(endpoint_url=job.settings.endpoint_url, region=job.arn.split(":")[3])
     try:
         arn = topics.call("CreateTopic", Name=TOPIC)

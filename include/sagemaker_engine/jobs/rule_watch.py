@@ -59,7 +59,7 @@ class RuleWatch:
     folders: Sequence[Path]
     _statuses: RuleStatuses | None = field(default=None, init=False)
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
-    _hearing: threading.Thread | None = field(default=None, init=False)
+    _receiver: threading.Thread | None = field(default=None, init=False)
     _care: threading.Thread | None = field(default=None, init=False)
     _looked_at: float = field(default=0.0, init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
@@ -104,7 +104,7 @@ class RuleWatch:
         """
         with self._lock:
             self._trains_since = since
-            self._say()
+            self._send_trains_since()
 
     def finish(self) -> None:
         """Evaluate the remaining output and set the final status of every rule. Repeated calls have no effect."""
@@ -170,14 +170,14 @@ class RuleWatch:
                 text=True,
                 start_new_session=True,
             )
-        hearing = threading.Thread(
-            target=self._hear, args=(self._process,), daemon=True, name="verdicts"
+        receiver = threading.Thread(
+            target=self._receive, args=(self._process,), daemon=True, name="verdicts"
         )
-        hearing.start()
-        self._hearing = hearing
-        self._say()
+        receiver.start()
+        self._receiver = receiver
+        self._send_trains_since()
 
-    def _say(self) -> None:
+    def _send_trains_since(self) -> None:
         if self._process is None or self._process.stdin is None:
             return
         try:
@@ -186,7 +186,7 @@ class RuleWatch:
         except (OSError, ValueError):
             log.warning("the rules' process no longer reads messages")
 
-    def _hear(self, process: subprocess.Popen[str]) -> None:
+    def _receive(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101  # a pipe
         is_final = False
         with process.stdout as lines:
@@ -216,8 +216,8 @@ class RuleWatch:
         if process is None or process.stdin is None:
             return
         process.stdin.close()
-        if self._hearing is not None:
-            self._hearing.join(timeout=FINISH_S)
+        if self._receiver is not None:
+            self._receiver.join(timeout=FINISH_S)
         if process.poll() is None:
             process.kill()
         process.wait()

@@ -186,7 +186,9 @@ class TrainingRun:
             on_line=self.metrics.line,
             faults=AttemptFaults(
                 moments=moments,
-                disturbances=Disturbances(say=self.job.say, has_network=self.ground.has_network),
+                disturbances=Disturbances(
+                    log_line=self.job.log_line, has_network=self.ground.has_network
+                ),
                 watch=FolderWatch(folders),
                 window_loss=self.plan.loss if self.plan else lambda: None,
             ),
@@ -230,7 +232,7 @@ class TrainingRun:
             case Ending.FAILED:
                 reason = attempt.failure_reason(outcome)
                 if advice := missing_torchvision(self.runtime, reason):
-                    self.job.say(self.hosts[0].name, advice)
+                    self.job.log_line(self.hosts[0].name, advice)
                 self._finish(outcome.ending, reason=reason)
             case _:
                 uri = attempt.model_uri

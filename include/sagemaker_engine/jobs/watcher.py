@@ -58,7 +58,7 @@ class Watcher:
         while True:
             stopping = self._stopping.wait(POLL_S)
             try:
-                self._tell_news()
+                self._send_events()
                 if time.monotonic() > care_at:
                     care_at = time.monotonic() + CARE_S
                     self._care(running_jobs(self._store))
@@ -67,7 +67,7 @@ class Watcher:
             if stopping:
                 return
 
-    def _tell_news(self) -> None:
+    def _send_events(self) -> None:
         for job in self._store.changed_since(self._revision):
             for change in self._news(job):
                 if self._moto.was_used("events"):

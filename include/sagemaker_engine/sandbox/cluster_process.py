@@ -153,10 +153,10 @@ class Box:
             OSError: The child failed to set up its instance.
         """
         os.set_blocking(self._up[0], True)
-        said = os.read(self._up[0], 4000)
-        if not said.startswith(b"."):
+        answer = os.read(self._up[0], 4000)
+        if not answer.startswith(b"."):
             raise OSError(
-                f"instance {self.instance.name}: {said.decode() or 'died during its set-up'}"
+                f"instance {self.instance.name}: {answer.decode() or 'died during its set-up'}"
             )
 
     def go_on(self) -> None:

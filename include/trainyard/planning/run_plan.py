@@ -281,11 +281,11 @@ def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) ->
     """
     paid = conf.instance_count * instance.num_accelerators
     idle = conf.instance_count * (instance.num_accelerators - ranks)
-    said = f"{idle} of {paid} paid accelerators idle"
+    text = f"{idle} of {paid} paid accelerators idle"
     if instance.price_usd_per_hour is None:
-        return said
+        return text
     price = conf.instance_count * instance.price_usd_per_hour
-    return f"{said}: {format_usd(price * idle / paid)} of {format_usd(price)} an hour"
+    return f"{text}: {format_usd(price * idle / paid)} of {format_usd(price)} an hour"
 
 
 def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:

@@ -65,10 +65,12 @@ class _FunctionWatch(RuleState[StepRecord]):
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         self._history.append(record)
         del self._history[:-MOST_HISTORY]
-        said = self._rule.function(record, tuple(self._history), **self._rule.parameters)
+        returned = self._rule.function(record, tuple(self._history), **self._rule.parameters)
         yield Judgement(
-            is_violated=bool(said),
-            text=said if isinstance(said, str) else f"{self._rule.name} returned {said!r}",
+            is_violated=bool(returned),
+            text=returned
+            if isinstance(returned, str)
+            else f"{self._rule.name} returned {returned!r}",
         )
 
     def roll_back(self, step: int) -> None:

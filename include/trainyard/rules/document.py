@@ -89,8 +89,8 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     worst = worst_of(Severity(each["worst"]) for each in documents if each["worst"])
     several = len(documents) > 1
     verdicts = [
-        {**_one(told, names_jobs=several), **_newest_failure(told, names_jobs=several)}
-        for told in by_name.values()
+        {**_one(by_job, names_jobs=several), **_newest_failure(by_job, names_jobs=several)}
+        for by_job in by_name.values()
     ]
     return {**documents[-1], "worst": worst, "verdicts": verdicts}
 
@@ -140,10 +140,10 @@ def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _newest_failure(
-    told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool
+    by_job: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool
 ) -> dict[str, Any]:
     """Return the fields of a rule's newest failure in all jobs; empty if it failed in none."""
-    failures = [(job, failure) for job, verdict in told if (failure := _failure(verdict))]
+    failures = [(job, failure) for job, verdict in by_job if (failure := _failure(verdict))]
     if not failures:
         return {}
     job, failure = failures[-1]
@@ -158,18 +158,18 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
     return issue["step"], issue["rank"], issue["key"]
 
 
-def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
+def _one(by_job: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
     """Return one verdict for a rule's verdicts in all jobs.
 
     Its counts are sums, and its issues are those of all jobs. All other fields are copied from one verdict, in this
     order of preference: the last with an issue, the last evaluated, the last of all.
     """
-    verdicts = [verdict for _, verdict in told]
+    verdicts = [verdict for _, verdict in by_job]
     with_issues = [each for each in verdicts if each["issues"]]
     evaluated = [each for each in verdicts if not each["not_evaluated"]]
     issues = [
         {**issue, "text": f"{issue['text']} (job {job})"} if names_jobs else issue
-        for job, verdict in told
+        for job, verdict in by_job
         for issue in verdict["issues"]
     ]
     return {

@@ -114,12 +114,12 @@ class Verdict:
         if not self.issues:
             return ""
         first = self.issues[0]
-        said = (
+        sentence = (
             f"RuleEvaluationConditionMet: Evaluation of the rule {self.rule} at step {first.step} resulted in the "
             f"condition being met\n"
         )
         return shortened(
-            said + evidence(rank=first.rank, key=first.key, text=first.text), limit=MOST_DETAILS
+            sentence + evidence(rank=first.rank, key=first.key, text=first.text), limit=MOST_DETAILS
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class _RuleRun:
             status=status,
             parameters=rule.settings(),
             not_evaluated=self._why_not() if is_open else None,
-            lacks_input=is_open and self._said_why_not() is None,
+            lacks_input=is_open and self._known_reason() is None,
             num_judged=self._num_judged,
             num_issues=len(issues),
             issues=tuple(_listed(issues)),
@@ -282,8 +282,8 @@ class _RuleRun:
         )
 
     def _fail(self, record: Record, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"
-        self._error = f"InternalServerError: the rule failed at step {record.step}: {said}"
+        cause = f"{type(error).__name__}: {error}"
+        self._error = f"InternalServerError: the rule failed at step {record.step}: {cause}"
 
     def _watch_of(self, record: Record) -> RuleState[Any]:
         rank = record.rank if self._rule.IS_PER_RANK else 0
@@ -330,16 +330,16 @@ class _RuleRun:
         return issue
 
     def _why_not(self) -> str:
-        return self._said_why_not() or f"needs {self._rule.NEEDS}"
+        return self._known_reason() or f"needs {self._rule.NEEDS}"
 
-    def _said_why_not(self) -> str | None:
+    def _known_reason(self) -> str | None:
         """Return the reason why the rule evaluated nothing; None if no reason is known."""
         if self._configured.left_out is not None:
             return self._configured.left_out
         if self._is_warming_up:
             return f"nothing after the warm-up of {self._rule.warm_up} steps"
-        said = [watch.why_not for watch in self._watches.values() if watch.why_not]
-        return said[0] if said else None
+        reasons = [watch.why_not for watch in self._watches.values() if watch.why_not]
+        return reasons[0] if reasons else None
 
     def _summary(self) -> Mapping[str, float]:
         return {

@@ -114,8 +114,8 @@ class _Expression(RuleState[Record]):
             self.why_not = f"at step {step}: {error}"
             return
         numbers = {n: self._series[n].values[-1] for n in self._names if self._series[n].values}
-        said = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
-        yield Judgement(is_violated=is_true, text=f"{self._text}: {said}", numbers=numbers)
+        values_text = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
+        yield Judgement(is_violated=is_true, text=f"{self._text}: {values_text}", numbers=numbers)
 
     def roll_back(self, step: int) -> None:
         for each in self._series.values():

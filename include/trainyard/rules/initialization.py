@@ -76,8 +76,8 @@ class _PoorWeightInitialization(RuleState[StepRecord]):
             if rule.needs_standing_loss
             else bool(faults) or is_standing
         )
-        said = [*faults, *(["the loss does not fall"] if is_standing else [])]
-        yield Judgement(is_violated=is_violated, text="; ".join(said))
+        reasons = [*faults, *(["the loss does not fall"] if is_standing else [])]
+        yield Judgement(is_violated=is_violated, text="; ".join(reasons))
 
     def _variances(self, record: StepRecord) -> str | None:
         weights = record.collection(WEIGHTS).values()

@@ -66,8 +66,8 @@ class LiveEvaluation:
     ) -> None:
         self._evaluation = Evaluation(rules, facts)
         self._feed = LiveFeed(since=since)
-        self._heard: dict[int, Record] = {}
-        self._told_at = 0.0
+        self._last_records: dict[int, Record] = {}
+        self._clock_at = 0.0
         self.num_records = 0
 
     @property
@@ -103,15 +103,15 @@ class LiveEvaluation:
         records = self._feed.records()
         for record in records:
             if record.time is not None:
-                self._heard[record.rank] = record
+                self._last_records[record.rank] = record
         self.num_records += len(records)
         if self._feed.waits:
             now = None
-        if now is not None and trains_since is not None and now - self._told_at >= CLOCK_S:
-            self._told_at = now
+        if now is not None and trains_since is not None and now - self._clock_at >= CLOCK_S:
+            self._clock_at = now
             records += [
                 MarkRecord(kind="clock", time=now, rank=rank, step=last.step)
-                for rank, last in self._heard.items()
+                for rank, last in self._last_records.items()
                 if (last.time or 0.0) >= trains_since
             ]
         return self._evaluation.feed(records)

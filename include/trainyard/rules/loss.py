@@ -190,17 +190,17 @@ class _LossSpike(RuleState[StepRecord]):
             self._high.add(step, loss)
         else:
             self._add(step, loss)
-        said = f"loss {loss:.4g} is {_times(loss, middle)} the median {middle:.4g} of the last {rule.window} steps, "
+        prefix = f"loss {loss:.4g} is {_times(loss, middle)} the median {middle:.4g} of the last {rule.window} steps, "
         numbers = {"loss": loss, "median": middle, "mad": mad}
         yield Judgement(
             is_violated=self._row.length >= rule.patience,
-            text=f"{said}{self._row.length} observations in a row",
+            text=f"{prefix}{self._row.length} observations in a row",
             numbers=numbers,
         )
         yield Judgement(
             key="stop",
             is_violated=loss > rule.stop_ratio * peak and self._diverges(step, peak),
-            text=f"{said}{self._diverging.length} observations in a row above {rule.stop_growth:g} times the highest "
+            text=f"{prefix}{self._diverging.length} observations in a row above {rule.stop_growth:g} times the highest "
             f"before, {peak:.4g}, and not slowing down",
             numbers={**numbers, "peak": peak},
             severity=Severity.ERROR,

@@ -139,12 +139,12 @@ class _ReplicaDivergence(RuleState[Checksums]):
             suspects = [
                 r for r, value in sorted(values.items()) if len(right) > 1 or value != right[0]
             ]
-            said = ", ".join(map(str, suspects))
+            suspected = ", ".join(map(str, suspects))
             yield Judgement(
                 key=tensor,
                 rank=0,
                 is_violated=True,
-                text=f"{len(counts)} different checksums on {len(ranks)} ranks; suspected: rank {said}",
+                text=f"{len(counts)} different checksums on {len(ranks)} ranks; suspected: rank {suspected}",
                 numbers={"ranks": len(ranks), "different": len(counts)},
             )
 

@@ -126,8 +126,8 @@ def steps_text(given: str | None, spans: Sequence[range]) -> str:
 
     Worked value: `3` and the span 5 to 7 give `3,5:7`.
     """
-    said = [str(each[0]) if len(each) == 1 else f"{each[0]}:{each[-1]}" for each in spans]
-    return ",".join(dict.fromkeys([given, *said] if given else said))
+    texts = [str(each[0]) if len(each) == 1 else f"{each[0]}:{each[-1]}" for each in spans]
+    return ",".join(dict.fromkeys([given, *texts] if given else texts))
 
 
 def read_retry(on_stop: Mapping[str, Any]) -> RuleRetry | None:

@@ -138,10 +138,10 @@ def with_service(
         evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     by_name = {each["name"]: each for each in evaluations}
-    return [_said_by_service(each, by_name.get(each.name)) for each in verdicts]
+    return [_with_evaluation(each, by_name.get(each.name)) for each in verdicts]
 
 
-def _said_by_service(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> Verdict:
+def _with_evaluation(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> Verdict:
     if evaluation is None or evaluation["status"] == RuleStatus.ERROR:
         return verdict
     issue = service_issue(evaluation, verdict.severity)

@@ -112,7 +112,7 @@ class _Silence(RuleState[Record]):
         self._threshold, self._counts, self._factor = threshold, counts, factor
         self._startup_s = startup_s
         self._counted = "step" if counts is StepRecord else "sign of life"
-        self._heard: float | None = None
+        self._last_sign_at: float | None = None
         self._step = 0
         self._last: tuple[int, float] | None = None
         self._has_stepped = self._is_done = False
@@ -122,16 +122,19 @@ class _Silence(RuleState[Record]):
         if record.time is None:
             return
         if isinstance(record, Start):
-            self._heard, self._step, self._last = record.time, record.step, None
+            self._last_sign_at, self._step, self._last = record.time, record.step, None
             self._has_stepped = self._is_done = False
             return
-        if self._heard is not None and not self._is_done:
-            yield self._judge(record.time - self._heard)
+        if self._last_sign_at is not None and not self._is_done:
+            yield self._judge(record.time - self._last_sign_at)
         if _is_clock(record):
             return
         self._is_done = isinstance(record, MarkRecord) and record.kind == "done"
         if isinstance(record, self._counts):
-            self._heard, self._step = max(self._heard or 0.0, record.time), record.step
+            self._last_sign_at, self._step = (
+                max(self._last_sign_at or 0.0, record.time),
+                record.step,
+            )
         if isinstance(record, StepRecord):
             self._has_stepped = True
             self._note_pace(record.step, record.time)

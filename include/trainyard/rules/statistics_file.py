@@ -326,8 +326,8 @@ def _check_keys(data: Mapping[str, Any], known: Collection[str]) -> None:
         if key not in known:
             allowed = sorted(known)
             near = near_matches(key, allowed)
-            said = " or ".join(near) if near else ", ".join(allowed) or "none"
-            raise _WrongLineError(f"has the unknown key {key}", got=key, allowed=said)
+            choices = " or ".join(near) if near else ", ".join(allowed) or "none"
+            raise _WrongLineError(f"has the unknown key {key}", got=key, allowed=choices)
 
 
 def _refuse(word: str) -> Iterator[None]:

@@ -157,17 +157,17 @@ def _read_rules(
         }
         invoked = str((each.get("RuleParameters") or {}).get("rule_to_invoke") or "")
         if invoked in REPORTS_ONLY:
-            said = f"NotEvaluated: {invoked} writes a report; only AWS's evaluator supports it"
+            details = f"NotEvaluated: {invoked} writes a report; only AWS's evaluator supports it"
             others.append(
-                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": said}
+                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": details}
             )
             continue
         try:
             rules += configured_rules([each])
         except SpecError as error:
-            said = shortened(f"ClientError: {error}", limit=MOST_DETAILS)
+            details = shortened(f"ClientError: {error}", limit=MOST_DETAILS)
             others.append(
-                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": said}
+                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": details}
             )
     return rules, others
 

@@ -60,18 +60,18 @@ class Notifier:
 
         Return None if there is no data.
         """
-        told = json.loads(data) if isinstance(data, str) else data
-        if not told:
+        members = json.loads(data) if isinstance(data, str) else data
+        if not members:
             return None
-        on = tuple(Occasion(each) for each in told["on"])
+        on = tuple(Occasion(each) for each in members["on"])
         return cls(
-            notifications=Notifications(topic_arn=told["topic_arn"], on=on),
-            place=told["place"],
-            dag_id=told["dag_id"],
-            run_id=told["run_id"],
+            notifications=Notifications(topic_arn=members["topic_arn"], on=on),
+            place=members["place"],
+            dag_id=members["dag_id"],
+            run_id=members["run_id"],
         )
 
-    def tells(self, notice: Notice) -> bool:
+    def covers(self, notice: Notice) -> bool:
         """Return whether the run sends notifications of this kind."""
         return notice.occasion in self.notifications.on
 
@@ -82,8 +82,8 @@ class Notifier:
 
     def message(self, notice: Notice) -> dict[str, Any]:
         """Return the SNS Publish request. For a FIFO topic it has a message group and a deduplication id."""
-        told = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
-        lines = [f"{notice.summary}.", "", *(f"{name}: {value}" for name, value in told.items())]
+        facts = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
+        lines = [f"{notice.summary}.", "", *(f"{name}: {value}" for name, value in facts.items())]
         attributes = {
             "occasion": str(notice.occasion),
             "dag_id": self.dag_id,

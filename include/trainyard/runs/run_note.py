@@ -42,9 +42,9 @@ def run_image(record: RunRecord) -> dict[str, str]:
 
 def _verdict(record: RunRecord) -> str:
     if record.status == STOPPED_BY_RULE and record.verdict:
-        told = record.verdict
-        place = at_step(told["step"])
-        return f"Stopped by rule {told['rule']}{place}, no model: {told['evidence']}"
+        verdict = record.verdict
+        place = at_step(verdict["step"])
+        return f"Stopped by rule {verdict['rule']}{place}, no model: {verdict['evidence']}"
     if record.status == STOPPED_BY_CAP and record.cap_stop:
         return f"Stopped by its cost cap{record.cap_stop.at_step}"
     if record.status == STOPPED_IDLE and record.idle_stop:

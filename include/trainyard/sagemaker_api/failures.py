@@ -77,8 +77,8 @@ def failure_error(
     reason = _reason(snapshot) or ""
     lines = list(log_lines)
     row = _cause(reason, "\n".join(lines))
-    is_told_by_reason = re.search(RAISED, reason) and row is _match(reason)
-    raised = None if is_told_by_reason else _raised_line(lines)
+    is_in_reason = re.search(RAISED, reason) and row is _match(reason)
+    raised = None if is_in_reason else _raised_line(lines)
     if raised is None and row is not None and row is not _match(reason):
         raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
     if row is None:
@@ -196,8 +196,8 @@ def is_name_taken(code: str, message: str) -> bool:
 
 def is_unknown_job(code: str, message: str) -> bool:
     """Return whether a call was rejected because the job does not exist."""
-    says_so = re.search(r"not found|does not exist|could not find", message, re.IGNORECASE)
-    return code == "ResourceNotFound" or (code == "ValidationException" and bool(says_so))
+    absence = re.search(r"not found|does not exist|could not find", message, re.IGNORECASE)
+    return code == "ResourceNotFound" or (code == "ValidationException" and bool(absence))
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
@@ -292,10 +292,10 @@ def _ending(snapshot: JobSnapshot) -> str | None:
     """Return the secondary status. For a processing job, which has none, `MaxRuntimeExceeded` at the time limit."""
     reason = _reason(snapshot) or ""
     limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
-    is_told = snapshot.secondary_status is None and any(
+    has_timed_out = snapshot.secondary_status is None and any(
         row.pattern.search(reason) for row in limits
     )
-    return "MaxRuntimeExceeded" if is_told else snapshot.secondary_status
+    return "MaxRuntimeExceeded" if has_timed_out else snapshot.secondary_status
 
 
 def _limit(name: str, seconds: int | None) -> str:
@@ -338,8 +338,8 @@ def _failed(
 
 def _reason(snapshot: JobSnapshot) -> str | None:
     """Return the service's reason and the container's exit message; None if there is neither."""
-    said = (snapshot.failure_reason, snapshot.exit_message)
-    return "\n".join(dict.fromkeys(each for each in said if each)) or None
+    texts = (snapshot.failure_reason, snapshot.exit_message)
+    return "\n".join(dict.fromkeys(each for each in texts if each)) or None
 
 
 def _ended_as(snapshot: JobSnapshot) -> str:

@@ -60,15 +60,15 @@ def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_of_service(spec: TrainingJobSpec) -> str:
     """Return the names of the job's settings for SageMaker Debugger and Profiler as text, with the rules' names."""
-    return _told({name: getattr(spec, name) for name in _MEMBERS.values()})
+    return _setting_names({name: getattr(spec, name) for name in _MEMBERS.values()})
 
 
 def members_of_service(request: Mapping[str, Any]) -> str:
     """Return the members of a CreateTrainingJob request for SageMaker Debugger and Profiler, as text."""
-    return _told({name: request.get(name) for name in _MEMBERS})
+    return _setting_names({name: request.get(name) for name in _MEMBERS})
 
 
-def _told(settings: Mapping[str, Any]) -> str:
+def _setting_names(settings: Mapping[str, Any]) -> str:
     """Return the names of settings with values. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
     return ", ".join(
         name

@@ -41,14 +41,16 @@ def main(program: str) -> int:
 
 def stop(child: subprocess.Popen[bytes], program: str) -> None:
     """Stop the ranks. If torchrun would start them again, end torchrun and the toolkit once the ranks have ended."""
-    told = set(tell_ranks(program))
+    signalled = set(signal_ranks(program))
     if RESTARTS in os.environ:
-        threading.Thread(target=end_after_ranks, args=(child, program, told), daemon=True).start()
+        threading.Thread(
+            target=end_after_ranks, args=(child, program, signalled), daemon=True
+        ).start()
 
 
-def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]) -> None:
+def end_after_ranks(child: subprocess.Popen[bytes], program: str, signalled: set[int]) -> None:
     """End the toolkit once the signalled ranks have ended: at once if new ranks start, otherwise up to 2 s later."""
-    while told & {pid for pid, _ in running(program)}:
+    while signalled & {pid for pid, _ in running(program)}:
         time.sleep(POLL_S)
     until = time.monotonic() + OWN_END_S
     while child.poll() is None and time.monotonic() < until and not any(running(program)):
@@ -56,7 +58,7 @@ def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]
     child.terminate()
 
 
-def tell_ranks(program: str) -> list[int]:
+def signal_ranks(program: str) -> list[int]:
     """Send SIGTERM to the processes of this container that run the program, but not to the ones that they forked."""
     parents = dict(running(program))
     ranks = [pid for pid, parent in parents.items() if parent not in parents]  # no data loader

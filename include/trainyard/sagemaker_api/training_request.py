@@ -121,7 +121,7 @@ def script_mode_hyperparameters(
             for key, value in spec.hyperparameters.items()
         }
     code = code_uri(spec, code_s3_uri=code_s3_uri)
-    told: dict[str, object] = {
+    hyperparameters: dict[str, object] = {
         **_model_folder(spec, name=name),
         **spec.hyperparameters,
         **({ARGUMENTS: [spec.entry_point, *spec.arguments]} if spec.arguments else {}),
@@ -134,7 +134,7 @@ def script_mode_hyperparameters(
         "sagemaker_region": region,
         **_strategy(spec),
     }
-    return {key: json.dumps(value) for key, value in told.items()}
+    return {key: json.dumps(value) for key, value in hyperparameters.items()}
 
 
 def code_uri(spec: TrainingJobSpec, *, code_s3_uri: str | None) -> str:

@@ -132,15 +132,15 @@ def _channels(listed: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _channel(channel: Mapping[str, Any]) -> dict[str, Any]:
     where = f"InputDataConfig[{channel['ChannelName']}]"
-    told = {name: value for name, value in channel.items() if name != "ChannelName"}
-    source = told.pop("DataSource")
-    shuffle = told.pop("ShuffleConfig", None)
+    rest = {name: value for name, value in channel.items() if name != "ChannelName"}
+    source = rest.pop("DataSource")
+    shuffle = rest.pop("ShuffleConfig", None)
     fields: dict[str, Any] = {} if shuffle is None else {"shuffle_seed": shuffle["Seed"]}
     for kind, members in source.items():
         if kind not in _SOURCES:
             raise SpecError([unknown_key(f"{where}.DataSource", kind, list(_SOURCES))])
         fields |= _renamed(members, _SOURCES[kind], f"{where}.DataSource.{kind}")
-    return fields | _renamed(told, _CHANNEL_MEMBERS, where)
+    return fields | _renamed(rest, _CHANNEL_MEMBERS, where)
 
 
 def _metrics(listed: list[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -127,15 +127,15 @@ def not_of_tokens(name: str, uri: str) -> Finding:
 
 
 def _vocabulary(source: ShardedSource) -> str:
-    told = source.index.tokenizer or {}
-    return f"{told.get('name')} with {told.get('vocab_size')} ids, end token {told.get('eos_token_id')}"
+    tokenizer = source.index.tokenizer or {}
+    return f"{tokenizer.get('name')} with {tokenizer.get('vocab_size')} ids, end token {tokenizer.get('eos_token_id')}"
 
 
 def _index(
     sources: Sequence[ShardedSource], fingerprint: str, *, destination: str
 ) -> dict[str, Any]:
     """Return the content of the mixture's index; its members have the names of a data set's index."""
-    told = [each.index.source for each in sources]
+    origins = [each.index.source for each in sources]
     total = sum(each.parts for each in sources)
     return {
         "format": FORMAT,
@@ -156,8 +156,8 @@ def _index(
         ],
         "source": {
             "uri": ", ".join(f"{s.name}: {s.index.source.get('uri')}" for s in sources),
-            "files": sum(each.get("files") or 0 for each in told),
-            "bytes": sum(each.get("bytes") or 0 for each in told),
+            "files": sum(each.get("files") or 0 for each in origins),
+            "bytes": sum(each.get("bytes") or 0 for each in origins),
         },
         "bad_rows": {"count": sum(each.index.bad_rows.get("count") or 0 for each in sources)},
         "tokenizer": dict(sources[0].index.tokenizer or {}),

@@ -53,7 +53,7 @@ def missing_hyperparameters(
             yield Finding(
                 where=f"hyperparameters.{name}",
                 what=f"is required by {algorithm.title}",
-                allowed=_said(allowed),
+                allowed=_range_text(allowed),
                 next_step=f"did you misspell it as {near[0]!r}?" if near else None,
             )
 
@@ -73,7 +73,7 @@ def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -
                 where=where,
                 what=f"is not a value that {algorithm.title} accepts",
                 got=repr(value),
-                allowed=_said(allowed),
+                allowed=_range_text(allowed),
             )
         choices = algorithm.choices.get(name, ())
         if choices and str(value) not in choices:
@@ -93,7 +93,7 @@ def _is_in(value: object, allowed: ValueRange) -> bool:
     return allowed.low <= number <= allowed.high and (not allowed.is_whole or number.is_integer())
 
 
-def _said(allowed: ValueRange) -> str:
+def _range_text(allowed: ValueRange) -> str:
     kind = "a whole number" if allowed.is_whole else "a number"
     if allowed.high == float("inf"):
         return f"{kind}, at least {allowed.low:g}"

@@ -53,10 +53,10 @@ class Distribution:
         Under torch_distributed, the SDK does not send the instance groups, so each group trains separately. The
         toolkit can read them, so this method always adds them.
         """
-        told = self.strategy.hyperparameters(target)
+        hyperparameters = self.strategy.hyperparameters(target)
         if self.instance_groups:
-            told["sagemaker_distribution_instance_groups"] = list(self.instance_groups)
-        return told
+            hyperparameters["sagemaker_distribution_instance_groups"] = list(self.instance_groups)
+        return hyperparameters
 
 
 def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:

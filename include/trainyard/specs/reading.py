@@ -128,7 +128,11 @@ def _built(
         return cls(**values), []
     except SpecError as error:
         words = (set(re.findall(r"\w+", str(finding))) for finding in error.findings)
-        kept = [f for f, said in zip(error.findings, words, strict=True) if not said & mistyped]
+        kept = [
+            f
+            for f, mentioned in zip(error.findings, words, strict=True)
+            if not mentioned & mistyped
+        ]
         return None, kept
 
 

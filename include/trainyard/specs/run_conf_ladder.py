@@ -45,12 +45,12 @@ def _replaced(
 ) -> Iterator[Finding]:
     declared = type(conf).__dataclass_fields__
     for name in _REPLACED:
-        said, value = getattr(conf, name), getattr(other, name)
-        if value is not None and said not in {declared[name].default, value}:
+        own, value = getattr(conf, name), getattr(other, name)
+        if value is not None and own not in {declared[name].default, value}:
             yield Finding(
                 where=name,
                 what=f"differs from {by}, which replaces it",
-                got=f"{said}, and {value} in the {there}",
+                got=f"{own}, and {value} in the {there}",
                 next_step=f"remove it, or set the same value in the {there}",
             )
 

@@ -88,7 +88,7 @@ def supervise(home: Home, *, console: Console) -> int:
 
     Raises a TrainingRunError if the stack fails to start or a component keeps crashing.
     """
-    stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
+    stack = Stack(home, print_line=lambda line: console.print(line, markup=False), purpose="up")
     try:
         stack.start()
         while True:

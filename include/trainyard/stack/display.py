@@ -40,7 +40,7 @@ class Display(Protocol):
     def show(self, view: RunView) -> None:
         """Show a view of the run."""
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print one permanent line."""
 
 
@@ -67,7 +67,7 @@ class LiveDisplay:
         """Redraw the table."""
         self._live.update(drawn(view))
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line above the table."""
         self._console.print(line, markup=False, highlight=False)
 
@@ -80,7 +80,7 @@ class LineDisplay:
         self._clock = clock
         self._states: dict[str, tuple[str, int]] = {}
         self._progress = ""
-        self._said_at = float("-inf")
+        self._printed_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -94,14 +94,14 @@ class LineDisplay:
             known = self._states.get(task.task_id)
             if known != (task.state, task.try_number) and task.state != "waiting":
                 self._states[task.task_id] = (task.state, task.try_number)
-                self.say(f"{task.task_id:<12} {described(task)}")
-        if view.job is not None and self._clock() - self._said_at >= LINE_EVERY_S:
+                self.print_line(f"{task.task_id:<12} {described(task)}")
+        if view.job is not None and self._clock() - self._printed_at >= LINE_EVERY_S:
             line = f"{view.job_task or '':<12} {job_line(view.job)}{cost_text(view)}"
             if line != self._progress:
-                self._progress, self._said_at = line, self._clock()
-                self.say(line)
+                self._progress, self._printed_at = line, self._clock()
+                self.print_line(line)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print one line of any length."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -63,7 +63,7 @@ def engine_alone(home: Home, *, console: Console, port: int | None = None) -> in
     wanted = port or last_port(home)
     stack = Stack(
         home,
-        say=lambda line: console.print(line, markup=False),
+        print_line=lambda line: console.print(line, markup=False),
         purpose="up",
         engine_port=wanted,
     )

@@ -46,10 +46,10 @@ def fetch_report(
     api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
 ) -> Report:
     """Copy all objects below the report's prefix to `to/<run_id>/` and return the local report."""
-    told = api.xcom(dag_id, run_id, TaskId.REPORT, "return_value")
-    if not isinstance(told, dict):
+    result = api.xcom(dag_id, run_id, TaskId.REPORT, "return_value")
+    if not isinstance(result, dict):
         return Report()
-    html, data = str(told.get("report_html")), str(told.get("report_json"))
+    html, data = str(result.get("report_html")), str(result.get("report_json"))
     prefix = data.rpartition("/")[0] + "/"
     folder = to / run_id.replace("/", "_")
     uris, not_fetched = {html: None, data: None}, []
@@ -92,15 +92,15 @@ def error_message(lines: list[dict[str, Any]]) -> str:
 
 def summary(view: RunView, report: Report) -> list[str]:
     """Return the outcome of a run as lines: verdict, losses, cost, times, and the report's paths."""
-    told = report.content().get("verdict")
-    said = "succeeded" if view.state == "success" else view.state
+    verdict = report.content().get("verdict")
+    outcome = "succeeded" if view.state == "success" else view.state
     for stop, by in (
         ("cap_stop", "stopped by its cost cap"),
         ("idle_stop", "stopped: idle accelerators"),
     ):
         if found := report.content().get(stop):
-            said = f"{by}{at_step(found['step'])}, with the model so far"
-    facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
+            outcome = f"{by}{at_step(found['step'])}, with the model so far"
+    facts = [("verdict", "stopped by a rule" if verdict else outcome), *_verdict(verdict)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
     facts += _rules(report.content().get("rules"), view.run_id)
@@ -112,11 +112,11 @@ def summary(view: RunView, report: Report) -> list[str]:
     return ["", f"run {view.run_id}", *(f"  {label:<12} {text}" for label, text in facts)]
 
 
-def _verdict(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _verdict(verdict: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Yield the rule that ended the training, if one did."""
-    if told:
-        yield "ended by", f"rule {told['rule']}{at_step(told['step'])}: {told['evidence']}"
-        yield "checkpoint", told.get("last_checkpoint") or "none"
+    if verdict:
+        yield "ended by", f"rule {verdict['rule']}{at_step(verdict['step'])}: {verdict['evidence']}"
+        yield "checkpoint", verdict.get("last_checkpoint") or "none"
 
 
 def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -158,38 +158,38 @@ def _short(text: str) -> str:
         return text
 
 
-def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+def _continuity(continuity: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
     """Yield the numbers of interruptions and repeated steps, and the command that verifies them."""
-    if not told or told.get("why_unknown"):
+    if not continuity or continuity.get("why_unknown"):
         return
-    broken, redone = told["interruptions"], told["steps_redone"]
-    wrong = told["samples_repeated"] + told["samples_missed"]
+    broken, redone = continuity["interruptions"], continuity["steps_redone"]
+    wrong = continuity["samples_repeated"] + continuity["samples_missed"]
     samples = f"{wrong} samples repeated or missed" if wrong else "no sample repeated or missed"
     text = f"{broken} interruptions, {redone} steps redone, {samples}"
     yield "continuity", f"{text}; make verify RUN={run_id} recounts it"
 
 
-def _goodput(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Yield the share of the wall time in steps that were not repeated, and the three largest other shares."""
-    if not told or not told["seconds"].get("stepping"):
+    if not goodput or not goodput["seconds"].get("stepping"):
         return
     others = sorted(
-        ((name, value) for name, value in told["seconds"].items() if name != "stepping"),
+        ((name, value) for name, value in goodput["seconds"].items() if name != "stepping"),
         key=lambda each: -each[1],
     )
     rest = ", ".join(f"{name} {seconds(value)}" for name, value in others[:3])
-    yield "goodput", f"{told['share']:.0%} of the wall time in steps that survived; {rest}"
+    yield "goodput", f"{goodput['share']:.0%} of the wall time in steps that survived; {rest}"
 
 
-def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+def _rules(rules: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
     """Yield the issues that rules found, the first three with name and step."""
-    if not told:
+    if not rules:
         return
-    found = [each for each in told["verdicts"] if each["issues"]]
+    found = [each for each in rules["verdicts"] if each["issues"]]
     named = ", ".join(f"{each['name']} at step {each['issues'][0]['step']}" for each in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    text = f"{told['worst']}: {named}{more}" if found else "no issue found in the training"
-    if not found and all(each["not_evaluated"] for each in told["verdicts"]):
+    text = f"{rules['worst']}: {named}{more}" if found else "no issue found in the training"
+    if not found and all(each["not_evaluated"] for each in rules["verdicts"]):
         text = "nothing to evaluate: no rule had its input"
     yield "rules", f"{text}; make rules RUN={run_id} shows all"
 

@@ -31,7 +31,7 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
     """
     with display_for(console) as display:
         if (record := read_record(home)) is not None and record.purpose == "up":
-            display.say(f"using the stack that is up at {record.ui}")
+            display.print_line(f"using the stack that is up at {record.ui}")
             api = AirflowApi(record.ui, password=load_or_create(home).password)
             aws = AwsEndpoint(record.engine)
             return RunMonitor(
@@ -56,7 +56,7 @@ def _require_stack(home: Home) -> None:
 
 
 def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, dag_id: str) -> int:
-    stack = Stack(home, say=display.say)
+    stack = Stack(home, print_line=display.print_line)
     try:
         api = bring_up(stack, dag_id=dag_id, display=display)
         monitor = RunMonitor(
@@ -69,7 +69,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
         )
         return monitor.run(conf)
     finally:
-        display.say("stopping")
+        display.print_line("stopping")
         stack.stop()
 
 
@@ -79,12 +79,12 @@ def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
     Raises a TrainingRunError if the stack does not start or the DAG cannot be imported.
     """
     started_at = time.monotonic()
-    display.say(f"starting the engine and Airflow (logs in {stack.home.logs})")
+    display.print_line(f"starting the engine and Airflow (logs in {stack.home.logs})")
     stack.start()
     api = stack.api
     stack.wait_until(lambda: api.health() is not None, what="the api-server's first response")
     stack.wait_until(lambda: is_triggerable(api, dag_id), what=f"Airflow to parse the DAG {dag_id}")
-    display.say(f"ready after {time.monotonic() - started_at:.0f} s: {stack.addresses.ui}")
+    display.print_line(f"ready after {time.monotonic() - started_at:.0f} s: {stack.addresses.ui}")
     _close_old_runs(api, dag_id, display)
     return api
 
@@ -110,5 +110,5 @@ def is_triggerable(api: AirflowApi, dag_id: str) -> bool:
 def _close_old_runs(api: AirflowApi, dag_id: str, display: Display) -> None:
     """Mark unfinished runs of earlier sessions as failed, because they would compete with the new run."""
     for run_id in api.unfinished_runs(dag_id):
-        display.say(f"{run_id} was left unfinished by an earlier session; marked failed")
+        display.print_line(f"{run_id} was left unfinished by an earlier session; marked failed")
         api.fail_run(dag_id, run_id)

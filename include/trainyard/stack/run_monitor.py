@@ -58,7 +58,7 @@ class RunMonitor:
         """
         self._api.set_paused(self._dag_id, paused=False)
         run_id = self._api.trigger(self._dag_id, conf=conf)
-        self._display.say(f"started {self._dag_id} {run_id}")
+        self._display.print_line(f"started {self._dag_id} {run_id}")
         try:
             view = self._follow(run_id)
         except BaseException:
@@ -79,7 +79,7 @@ class RunMonitor:
 
     def _give_up(self, run_id: str) -> None:
         """Fail the run after an error or interrupt, and wait up to 15 s while its tasks stop their jobs."""
-        self._display.say(f"ending {run_id}")
+        self._display.print_line(f"ending {run_id}")
         with suppress(requests.RequestException, RejectedRequestError):
             self._api.fail_run(self._dag_id, run_id)
             deadline = time.monotonic() + STOP_JOBS_LIMIT_S
@@ -92,11 +92,11 @@ class RunMonitor:
 
     def _conclude(self, view: RunView) -> int:
         for line in explain_failures(self._api, self._dag_id, view):
-            self._display.say(line)
+            self._display.print_line(line)
         report = fetch_report(self._api, self._aws, self._dag_id, view.run_id, to=self._reports)
         for line in summary(view, report):
-            self._display.say(line)
+            self._display.print_line(line)
         unsettled = find_unsettled(self._api, self._aws, self._dag_id, view.run_id)
         for line in unsettled_lines(unsettled):
-            self._display.say(line)
+            self._display.print_line(line)
         return 0 if view.state == "success" and not unsettled else 1

@@ -63,7 +63,7 @@ class Stack:
         self,
         home: Home,
         *,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         purpose: str = "run",
         engine_port: int = USUAL_ENGINE_PORT,
     ) -> None:
@@ -75,10 +75,10 @@ class Stack:
         self.home = home
         self.purpose = purpose
         self.addresses: Addresses = choose(usual=purpose == "up", engine_port=engine_port)
-        self.supervisor = Supervisor(say=say, launch=self._launch)
+        self.supervisor = Supervisor(print_line=print_line, launch=self._launch)
         self._forks: ForkServer | None = None
         self._executor = ExecutorWatch(home.database)
-        self._say = say
+        self._print_line = print_line
         self._lock: IO[str] | None = None
 
     @property
@@ -105,7 +105,7 @@ class Stack:
         )
         self._forks.warm_up()
         if not _is_migrated(self.home):
-            self._say("first start: creating Airflow's database")
+            self._print_line("first start: creating Airflow's database")
             _migrate(self.home, self._forks)
         self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
         self.wait_until(
@@ -129,7 +129,7 @@ class Stack:
         self.home.prepare()
         self._lock = acquire(self.home)
         if ended := end_leftovers(self.home):
-            self._say(f"ended {ended} process(es) that an earlier session left behind")
+            self._print_line(f"ended {ended} process(es) that an earlier session left behind")
         self.supervisor.start([engine])
 
     def wait_until(

@@ -34,10 +34,10 @@ class Supervisor:
     """Parent of the stack's processes. Use it from one thread, and call `check` frequently."""
 
     def __init__(
-        self, *, say: Callable[[str], None], launch: Callable[[Component], processes.Process]
+        self, *, print_line: Callable[[str], None], launch: Callable[[Component], processes.Process]
     ) -> None:
-        """`say` receives one line per event for the user; `launch` starts a component."""
-        self._say = say
+        """`print_line` receives one line per event for the user; `launch` starts a component."""
+        self._print_line = print_line
         self._launch = launch
         self._running: dict[str, _Running] = {}
 
@@ -77,7 +77,7 @@ class Supervisor:
 
     def restart(self, name: str, *, because: str) -> None:
         """Kill a component that runs but does not work. The next `check` restarts it."""
-        self._say(because)
+        self._print_line(because)
         self._running[name].process.kill()
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class Supervisor:
                 next_step="read the log; 'make clean' removes a damaged stack with all its runs",
             )
         self._end_session(running)
-        self._say(f"{name} {ending(code)}; starting it again")
+        self._print_line(f"{name} {ending(code)}; starting it again")
         running.process = self._launch(running.component)
 
     def _end_session(self, running: _Running) -> None:

@@ -51,7 +51,7 @@ class AskedTrials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TrialResult:
     """Result of one training; `objective` is None if the training failed or never logged it."""
 
     asked: AskedTrials
@@ -78,7 +78,7 @@ def rung_steps(search: SearchSettings, *, max_steps: int) -> tuple[int, int]:
 
 def ask(
     search: SearchSettings,
-    told: Sequence[Told],
+    results: Sequence[TrialResult],
     *,
     count: int,
     steps: tuple[int, int],
@@ -91,14 +91,14 @@ def ask(
 
     Args:
         search: the settings of the search.
-        told: results of all trainings so far, in the order of their creation.
+        results: results of all trainings so far, in the order of their creation.
         count: largest number of trainings to return.
         steps: optimizer steps of a short and of a long training.
         is_last: whether this is the last round, after which a new trial cannot have a long training.
         seed: seed of the sampler, from which each new trial's seed is derived.
     """
-    shorts = [each for each in told if each.asked.rung == SHORT]
-    long = {each.asked.number for each in told if each.asked.rung == LONG}
+    shorts = [each for each in results if each.asked.rung == SHORT]
+    long = {each.asked.number for each in results if each.asked.rung == LONG}
     ranked = _ranked(shorts, search)
     deserving = ranked if is_last else ranked[: len(shorts) // REDUCTION]
     batch = [
@@ -108,34 +108,36 @@ def ask(
         for each in deserving
         if each.asked.number not in long
     ][:count]
-    first = len({each.asked.number for each in told}) + 1
+    first = len({each.asked.number for each in results}) + 1
     pending: list[AskedTrials] = list(batch)
-    for number in range(first, first + (0 if is_last and told else count - len(batch))):
-        values = _draw(search, told, pending, number=number, seed=seed)
+    for number in range(first, first + (0 if is_last and results else count - len(batch))):
+        values = _draw(search, results, pending, number=number, seed=seed)
         pending.append(
             AskedTrials(number=number, rung=SHORT, num_steps=steps[SHORT], values=values)
         )
     return pending
 
 
-def winner(search: SearchSettings, told: Sequence[Told]) -> Told | None:
+def winner(search: SearchSettings, results: Sequence[TrialResult]) -> TrialResult | None:
     """Return the best long training; if no long one has an objective, the best short one; None without objectives."""
     for rung in (LONG, SHORT):
-        ranked = _ranked([each for each in told if each.asked.rung == rung], search)
+        ranked = _ranked([each for each in results if each.asked.rung == rung], search)
         if ranked:
             return ranked[0]
     return None
 
 
-def _ranked(told: Sequence[Told], search: SearchSettings) -> list[Told]:
+def _ranked(results: Sequence[TrialResult], search: SearchSettings) -> list[TrialResult]:
     sign = -1 if search.objective_type is ObjectiveType.MAXIMIZE else 1
-    usable = [each for each in told if each.objective is not None and math.isfinite(each.objective)]
+    usable = [
+        each for each in results if each.objective is not None and math.isfinite(each.objective)
+    ]
     return sorted(usable, key=lambda each: (sign * (each.objective or 0.0), each.asked.number))
 
 
 def _draw(
     search: SearchSettings,
-    told: Sequence[Told],
+    results: Sequence[TrialResult],
     pending: Sequence[AskedTrials],
     *,
     number: int,
@@ -159,13 +161,13 @@ def _draw(
         else optuna.study.StudyDirection.MINIMIZE
     )
     study = optuna.create_study(sampler=sampler, direction=direction)
-    study.add_trials(_frozen(told, pending, distributions))
+    study.add_trials(_frozen(results, pending, distributions))
     params = study.ask(distributions).params
     return {name: params[name] for name in search.ranges}
 
 
 def _frozen(
-    told: Sequence[Told],
+    results: Sequence[TrialResult],
     pending: Sequence[AskedTrials],
     distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
@@ -175,12 +177,14 @@ def _frozen(
     """
     from optuna.trial import TrialState, create_trial
 
-    results: dict[int, list[Told]] = {}
-    for each in told:
-        results.setdefault(each.asked.number, []).append(each)
+    by_number: dict[int, list[TrialResult]] = {}
+    for each in results:
+        by_number.setdefault(each.asked.number, []).append(each)
     trials = []
-    for number in sorted(results):
-        last = max(results[number], key=lambda each: (each.objective is not None, each.asked.rung))
+    for number in sorted(by_number):
+        last = max(
+            by_number[number], key=lambda each: (each.objective is not None, each.asked.rung)
+        )
         members: dict[str, Any] = {
             "params": dict(last.asked.values),
             "distributions": dict(distributions),

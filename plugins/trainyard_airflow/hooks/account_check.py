@@ -344,5 +344,5 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
         step = "give the connection credentials, or run Airflow where an AWS role is attached"
     elif isinstance(error, ParamValidationError):
         step = "correct the value as the message describes"
-    told = " ".join(str(error).split())
-    return Finding(where=where, what=f"cannot be checked: {told}", got=got, next_step=step)
+    message = " ".join(str(error).split())
+    return Finding(where=where, what=f"cannot be checked: {message}", got=got, next_step=step)

@@ -35,30 +35,30 @@ def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bo
     Nothing is published if `notifier` is None, if the run does not report this kind of event, or if it has already
     reported this event. Failures are logged as warnings, never raised.
     """
-    if notifier is None or not notifier.tells(notice):
+    if notifier is None or not notifier.covers(notice):
         return False
     try:
-        was_told = _tell(clients.client("s3"), clients.client("sns"), notifier, notice)
+        was_published = _publish(clients.client("s3"), clients.client("sns"), notifier, notice)
     except _FAULTS as error:
         return _warn(notifier, notice, error)
-    return was_told and _log(notifier, notice)
+    return was_published and _log(notifier, notice)
 
 
 async def notify_from_trigger(
     clients: AwsClients, notifier: Notifier | None, notice: Notice
 ) -> bool:
     """Publish a notice as `notify` does, with async clients."""
-    if notifier is None or not notifier.tells(notice):
+    if notifier is None or not notifier.covers(notice):
         return False
     try:
         async with shared_clients(clients.connection, "s3", "sns") as opened:
-            was_told = await _tell_async(opened["s3"], opened["sns"], notifier, notice)
+            was_published = await _publish_async(opened["s3"], opened["sns"], notifier, notice)
     except _FAULTS as error:
         return _warn(notifier, notice, error)
-    return was_told and _log(notifier, notice)
+    return was_published and _log(notifier, notice)
 
 
-def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
+def _publish(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
     """Publish the notice; return False if it was published before.
 
     Raises:
@@ -79,8 +79,8 @@ def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
     return True
 
 
-async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
-    """Publish the notice as `_tell` does, with async clients.
+async def _publish_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
+    """Publish the notice as `_publish` does, with async clients.
 
     Raises:
         ClientError: S3 or SNS rejected a call.

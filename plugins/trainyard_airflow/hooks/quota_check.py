@@ -33,10 +33,10 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             got=SERVICE_CODE,
         )
     except (SpecError, ConnectionError, ThrottledError) as error:
-        told = error.findings[0].what if isinstance(error, SpecError) else None
+        reason = error.findings[0].what if isinstance(error, SpecError) else None
         yield Finding(
             where="service quotas",
-            what=told or f"cannot be checked: {error}",
+            what=reason or f"cannot be checked: {error}",
             next_step="allow servicequotas:ListServiceQuotas, or check the quotas in the console",
             severity=Severity.WARNING,
         )

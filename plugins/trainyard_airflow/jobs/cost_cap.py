@@ -122,7 +122,7 @@ class MoneyStops:
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" after step {max(found)}" if found else ""
-        told = {
+        facts = {
             "where": f"job {snapshot.name}",
             "got": f"{format_usd(paid)} paid; last checkpoint {found[max(found)] if found else 'none'}",
         }
@@ -130,7 +130,7 @@ class MoneyStops:
             return RuleViolatedError(
                 f"the training was stopped{at}, because its accelerators were idle, and it left no model in "
                 "/opt/ml/model",
-                **told,
+                **facts,
                 next_step="see the log of the task watch_rules; move the model and its batches to the GPU, or load "
                 "data faster; then clear the task train"
                 + (", which resumes from the last checkpoint" if found else ""),
@@ -139,7 +139,7 @@ class MoneyStops:
             f"the cost cap stopped the training{at}, and it left no model in /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
-            **told,
+            **facts,
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
             next_step="if the log has 'THE MODEL ... IS NOT WRITTEN', take the weights from the checkpoint, or raise "
             "max_cost_usd to resume; otherwise write the model after SIGTERM, as docs/own_scripts.md shows",

@@ -162,14 +162,14 @@ class GitSource:
         except subprocess.TimeoutExpired:
             raise ConnectionError(f"{self.url} did not respond within {LIMIT_S:g} s") from None
         if ended.returncode:
-            said = " ".join(ended.stderr.split())[-400:]
-            if _UNREACHABLE.search(said):
-                raise ConnectionError(f"{self.url} cannot be fetched: {said}")
+            output = " ".join(ended.stderr.split())[-400:]
+            if _UNREACHABLE.search(output):
+                raise ConnectionError(f"{self.url} cannot be fetched: {output}")
             raise SpecError(
                 [
                     Finding(
                         where="source_dir",
-                        what=f"cannot be fetched: {said}",
+                        what=f"cannot be fetched: {output}",
                         got=f"{self.url}@{self.commit}",
                         next_step="check the address, the commit and the git credentials of the worker",
                     )

@@ -210,8 +210,8 @@ class RuleStopPolicy(EndPolicy):
 
     def _was_reported(self, job: JobSnapshot) -> bool:
         """Return whether an earlier start of the task has already returned or raised the job's end."""
-        told = self._memory.reported_attempt or 0
-        return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
+        newest = self._memory.reported_attempt or 0
+        return job.name in {self._jobs.name_of(attempt) for attempt in range(1, newest + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
         """Return whether the question about this job is open, or was answered with "End the training".

@@ -121,20 +121,20 @@ def launch_of(trainer: Any) -> dict[str, Any]:
     distributed = getattr(trainer, "distributed", None)
     if distributed is None:
         return {}
-    told: dict[str, Any] = {"enabled": True}
+    settings: dict[str, Any] = {"enabled": True}
     if distributed.__class__.__name__ not in {"Torchrun", "MPI"}:
         return {}
     if distributed.process_count_per_node:
-        told["processes_per_host"] = distributed.process_count_per_node
+        settings["processes_per_host"] = distributed.process_count_per_node
     if distributed.__class__.__name__ == "MPI":
         options = " ".join(distributed.mpi_additional_options or ())
-        return {"mpi": {**told, "custom_mpi_options": options}}
+        return {"mpi": {**settings, "custom_mpi_options": options}}
     smp = distributed.smp
     if smp is None:
-        return {"torch_distributed": told}
+        return {"torch_distributed": settings}
     parameters = smp.model_dump(exclude_none=True)
     parallel = {"modelparallel": {"enabled": True, "parameters": parameters}}
-    return {"torch_distributed": told, "smdistributed": parallel}
+    return {"torch_distributed": settings, "smdistributed": parallel}
 
 
 def _findings(trainer: Any) -> Iterator[Finding]:

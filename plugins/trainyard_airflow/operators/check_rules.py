@@ -128,7 +128,7 @@ class CheckRulesOperator(ConnectedOperator):
             watched = self._later(context, event.get("watched"), watched)
             is_all = self._is_all(context, event, watched)
             if is_all and self._left(context, self._attempts(context), watched) is None:
-                return self._told(watched)
+                return self._log_result(watched)
             before_s = 0.0 if "watched" in event else event["absent_s"]
             event = self._watch(context, before_s=before_s, watched=watched)
 
@@ -239,8 +239,10 @@ class CheckRulesOperator(ConnectedOperator):
     def _plan(self) -> WatchPlan:
         """The plan, with the connection's pause between polls if the plan sets none."""
         plan = WatchPlan.of(self.watch)
-        told = self.clients.defaults.get("rules_poll_interval_s")
-        return replace(plan, poll_interval_s=plan.poll_interval_s or (told and float(told)))
+        configured = self.clients.defaults.get("rules_poll_interval_s")
+        return replace(
+            plan, poll_interval_s=plan.poll_interval_s or (configured and float(configured))
+        )
 
     def _watch(
         self, context: Context, *, before_s: float = 0.0, watched: dict[str, Any] | None = None
@@ -287,7 +289,9 @@ class CheckRulesOperator(ConnectedOperator):
                 absent_s=absent_s,
                 plan=self._plan.to_dict(),
                 connection=self.connection.to_dict(),
-                notifier=told.to_dict() if (told := Notifier.from_dict(self.notifier)) else None,
+                notifier=notifier.to_dict()
+                if (notifier := Notifier.from_dict(self.notifier))
+                else None,
                 watched_task=asdict(task) if task else None,
             ),
             method_name=self.execute_complete.__name__,
@@ -380,7 +384,7 @@ class CheckRulesOperator(ConnectedOperator):
         ti: Any = context["ti"]
         return self._watched_task(context).state(ti.get_task_states)
 
-    def _told(self, result: dict[str, Any] | None) -> dict[str, Any]:
+    def _log_result(self, result: dict[str, Any] | None) -> dict[str, Any]:
         if result is None:
             self.log.info("There was no job to watch")
             return {"watched_job": None, "issues": []}

@@ -62,7 +62,7 @@ class JanitorOperator(ConnectedOperator):
         for thing in things.live():
             verdict = self._verdict(context, thing, deployment=deployment)
             is_stopped = False
-            if verdict is OrphanVerdict.ORPHAN and not self._only_tells:
+            if verdict is OrphanVerdict.ORPHAN and not self._is_dry:
                 try:
                     things.stop(thing)
                     is_stopped = True
@@ -70,15 +70,15 @@ class JanitorOperator(ConnectedOperator):
                     refusals.append(error)
             rows.append(_row(thing, verdict, is_stopped=is_stopped))
         refusals += things.refusals
-        self._tell(rows)
-        found = {"dry_run": self._only_tells, "things": rows}
+        self._log_things(rows)
+        found = {"dry_run": self._is_dry, "things": rows}
         if refusals:
             context["ti"].xcom_push(key="return_value", value=found)
             raise refusals[0]
         return found
 
     @property
-    def _only_tells(self) -> bool:
+    def _is_dry(self) -> bool:
         return str(self.is_dry_run).lower() == "true"
 
     def _deployment(self) -> str:
@@ -111,14 +111,14 @@ class JanitorOperator(ConnectedOperator):
             is_live=is_live,
         )
 
-    def _tell(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _log_things(self, rows: Sequence[dict[str, Any]]) -> None:
         stopped = sum(row["is_stopped"] for row in rows)
         self.log.info("%d resources cost money now, %d were stopped", len(rows), stopped)
         for row in rows:
             line = "%-14s %-63s %8d s  %-7s %s (%s)"
             done = "stopped" if row["is_stopped"] else "left"
-            told = (row["kind"], row["name"], row["age_s"], done, row["verdict"], row["run"])
-            self.log.info(line, *told)
+            values = (row["kind"], row["name"], row["age_s"], done, row["verdict"], row["run"])
+            self.log.info(line, *values)
 
 
 def _row(thing: PaidThing, verdict: OrphanVerdict, *, is_stopped: bool) -> dict[str, Any]:

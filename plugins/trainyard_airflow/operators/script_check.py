@@ -66,7 +66,9 @@ def script_findings(
         return [[_unjudged(str(scripts), "the scripts", reason)] for _ in jobs]
     if ended.returncode:
         return [[_silence(scripts, ended.stderr)] for _ in jobs]
-    return [_findings(job, told) for job, told in zip(jobs, json.loads(ended.stdout), strict=True)]
+    return [
+        _findings(job, answer) for job, answer in zip(jobs, json.loads(ended.stdout), strict=True)
+    ]
 
 
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
@@ -77,11 +79,11 @@ def _environment(whole: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _findings(job: ScriptJob, told: list[str] | str) -> list[Finding]:
-    if isinstance(told, str):
-        return [_unjudged(job.where, job.entry_point, told)]
+def _findings(job: ScriptJob, answer: list[str] | str) -> list[Finding]:
+    if isinstance(answer, str):
+        return [_unjudged(job.where, job.entry_point, answer)]
     return [
-        Finding(where=job.where, what=f"{job.entry_point} would reject: {each}") for each in told
+        Finding(where=job.where, what=f"{job.entry_point} would reject: {each}") for each in answer
     ]
 
 
@@ -94,8 +96,8 @@ def _unjudged(where: str, who: str, reason: str) -> Finding:
     )
 
 
-def _silence(scripts: Path, said: str) -> Finding:
-    reason = (said.strip().splitlines() or ["no reason given"])[-1]
+def _silence(scripts: Path, output: str) -> Finding:
+    reason = (output.strip().splitlines() or ["no reason given"])[-1]
     return Finding(
         where=str(scripts),
         what=f"has scripts that cannot check their hyperparameters: {reason}",

@@ -67,11 +67,11 @@ class ShardDatasetOperator(SageMakerJobOperator):
         """
         self._limit_local_files()
         if self.spec.job is None:
-            return self._told(context, self._sharded_here(context))
+            return self._emit_event(context, self._sharded_here(context))
         for each in self.spec.datasets.values():
             check_shardable(each.source)
         found = self._found_in_place(context)
-        return super().execute(context) if found is None else self._told(context, found)
+        return super().execute(context) if found is None else self._emit_event(context, found)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ShardingJobType:  # noqa: ARG002
         """Return the job type of sharding, the same object at each call, because creating its plan reads the source."""
@@ -81,7 +81,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:
         """Return the data set that was merged from the job's parts, and emit the asset's event."""
-        return self._told(context, done.result)
+        return self._emit_event(context, done.result)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:  # noqa: ARG002
         """Return the source and the data set; called by Airflow's OpenLineage provider, also after a failure."""
@@ -171,10 +171,10 @@ class ShardDatasetOperator(SageMakerJobOperator):
     def _scratch(self) -> Path | None:
         return Path(self.scratch_dir) if self.scratch_dir else None
 
-    def _told(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
+    def _emit_event(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Return a data set's result, and emit the asset's event."""
         if self.asset:
-            told = {name: result[name] for name in ("dataset_uri", "fingerprint")}
-            context["outlet_events"][self.asset].extra = told
+            extra = {name: result[name] for name in ("dataset_uri", "fingerprint")}
+            context["outlet_events"][self.asset].extra = extra
         self._dataset = result
         return result

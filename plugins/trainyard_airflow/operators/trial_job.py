@@ -87,9 +87,9 @@ class TrialJobOperator(SageMakerJobOperator):
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)
         snapshot = jobs.service.describe(name)
-        told = snapshot.to_dict() if snapshot else {"name": name, "status": JobStatus.FAILED}
+        facts = snapshot.to_dict() if snapshot else {"name": name, "status": JobStatus.FAILED}
         what = str(getattr(error, "what", error))
-        return {**told, "job_name": name, "trial": dict(self.trial), "failure": what}
+        return {**facts, "job_name": name, "trial": dict(self.trial), "failure": what}
 
 
 class TrialPolicy(EndPolicy):

@@ -161,7 +161,7 @@ class FedLook(Look):
         """
         answers = Answers(where=f"job {self.followed.job_name}")
         while True:
-            self._tell_faults()
+            self._report_faults()
             state = self.subscription.state
             delay_s: float | None = None
             try:
@@ -195,10 +195,10 @@ class FedLook(Look):
             pass
         self.subscription.news.clear()
 
-    def _tell_faults(self) -> None:
-        told, self.subscription.fault = self.subscription.fault, None
-        if told is not None:
-            log.warning("No answer from the service (%s); retry in %.0f s", *told)
+    def _report_faults(self) -> None:
+        fault, self.subscription.fault = self.subscription.fault, None
+        if fault is not None:
+            log.warning("No answer from the service (%s); retry in %.0f s", *fault)
         if self.subscription.refusal is not None:
             raise _NotFedError
         refused, self.subscription.log_refusal = self.subscription.log_refusal, None
@@ -289,8 +289,8 @@ class FedLook(Look):
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or state.phase != "Training":
             return False
-        heard_at = max(self.subscription.heard_at or 0.0, self.listens_since)
-        return time.time() - heard_at >= limit_s
+        heartbeat_at = max(self.subscription.heartbeat_at or 0.0, self.listens_since)
+        return time.time() - heartbeat_at >= limit_s
 
     async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
         """Return 0, because the feed reads the lines, and `_listen_again` reads the log of a job without heartbeats."""
@@ -300,15 +300,17 @@ class FedLook(Look):
         """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat."""
         self.listens_since = time.time()
         async with shared_clients(self.followed.connection, "logs") as clients:
-            heard_at = await newest_heartbeat(
+            heartbeat_at = await newest_heartbeat(
                 clients["logs"], group=self.tail.group, job_name=self.followed.job_name
             )
-        if heard_at is not None:
-            self.subscription.heard_at = max(self.subscription.heard_at or 0.0, heard_at)
+        if heartbeat_at is not None:
+            self.subscription.heartbeat_at = max(
+                self.subscription.heartbeat_at or 0.0, heartbeat_at
+            )
 
     @property
-    def _heard_at(self) -> float | None:
-        return self.subscription.heard_at
+    def _heartbeat_at(self) -> float | None:
+        return self.subscription.heartbeat_at
 
     async def _last_lines(self) -> None:
         if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):

@@ -86,7 +86,7 @@ class Subscription:
         num_left_out: lines dropped since the follower last took lines.
         fault: (error of the last failed listing, seconds until the next listing); the follower clears it.
         refusal: set if the service rejects listings; the job must then be polled individually.
-        heard_at: time of the newest heartbeat, epoch seconds.
+        heartbeat_at: time of the newest heartbeat, epoch seconds.
     """
 
     job_name: str
@@ -100,7 +100,7 @@ class Subscription:
     fault: tuple[Exception, float] | None = None
     refusal: Exception | None = None
     log_refusal: Exception | None = None
-    heard_at: float | None = None
+    heartbeat_at: float | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class Subscription:
             return
         self._seen[event["eventId"]] = at_ms
         if is_heartbeat(event["message"]):
-            self.heard_at = max(self.heard_at or 0.0, at_ms / 1000)
+            self.heartbeat_at = max(self.heartbeat_at or 0.0, at_ms / 1000)
         if len(self.lines) >= _MOST_LINES:
             self.num_left_out += 1
             return
@@ -284,7 +284,7 @@ class JobFeed:
                             asked_at = asked_at or counted_at
                 except FAULTS as error:
                     delay_s = answers.delay_s(error)
-                    self._tell_fault(error, delay_s)
+                    self._report_fault(error, delay_s)
                 else:
                     answers.answered()
                     changed_after = asked_at - _OVERLAP_S
@@ -302,7 +302,7 @@ class JobFeed:
         finally:
             await clients.close()
 
-    def _tell_fault(self, error: Exception, delay_s: float) -> None:
+    def _report_fault(self, error: Exception, delay_s: float) -> None:
         for each in self._all:
             each.fault = error, delay_s
             each.news.set()
@@ -431,9 +431,9 @@ class JobFeed:
 
 def service_time(answer: dict[str, Any]) -> float:
     """Return the time of the service's response, epoch seconds, or this machine's time if it has no valid date."""
-    said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return parsedate_to_datetime(said).timestamp() if said else time.time()
+        return parsedate_to_datetime(date).timestamp() if date else time.time()
     except ValueError:
         return time.time()
 

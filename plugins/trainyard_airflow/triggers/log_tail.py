@@ -29,7 +29,7 @@ class LogTail:
         group: the log group.
         job_name: streams are named `<job_name>/<host>...`.
         num_streams: the expected number of streams.
-        heard_at: time of the training's newest heartbeat, epoch seconds; None before the first.
+        heartbeat_at: time of the training's newest heartbeat, epoch seconds; None before the first.
         is_behind: whether the last read left lines unread.
     """
 
@@ -37,7 +37,7 @@ class LogTail:
     job_name: str
     num_streams: int = 1
     tokens: dict[str, str | None] = field(default_factory=dict)
-    heard_at: float | None = None
+    heartbeat_at: float | None = None
     is_behind: bool = False
     _looks_without: int = 0
 
@@ -97,7 +97,7 @@ class LogTail:
             page = await logs.get_log_events(**where, **({"nextToken": token} if token else {}))
             for event in page["events"]:
                 if is_heartbeat(event["message"]):
-                    self.heard_at = max(self.heard_at or 0.0, event["timestamp"] / 1000)
+                    self.heartbeat_at = max(self.heartbeat_at or 0.0, event["timestamp"] / 1000)
                 yield event["message"]
             self.tokens[stream] = page["nextForwardToken"]
             if page["nextForwardToken"] == token:
@@ -116,12 +116,12 @@ async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | N
     Raises:
         ClientError: the service rejected a call.
     """
-    heard_ms = [
+    times_ms = [
         int(each["timestamp"])
         async for each in _last_events(logs, group=group, job_name=job_name)
         if is_heartbeat(each["message"])
     ]
-    return max(heard_ms) / 1000 if heard_ms else None
+    return max(times_ms) / 1000 if times_ms else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ class Look:
         changed = self._log_phase(
             snapshot.secondary_status or snapshot.status, snapshot.status_message or ""
         )
-        await self._tell_interruptions(snapshot)
+        await self._notify_interruptions(snapshot)
         if self.reads_logs:
             self.tail.num_streams = snapshot.instance_count * max(1, _starts(snapshot))
             await self._pass_logs_on(look_for_streams=changed)
@@ -102,10 +102,10 @@ class Look:
         self.phase = phase
         return True
 
-    async def _tell_interruptions(self, snapshot: JobSnapshot) -> None:
+    async def _notify_interruptions(self, snapshot: JobSnapshot) -> None:
         """Send notifications of the spot interruptions since the last poll, unless an earlier follower sent them."""
-        told, self.num_interruptions = self.num_interruptions, snapshot.interruptions
-        for number in range(told + 1, snapshot.interruptions + 1):
+        num_known, self.num_interruptions = self.num_interruptions, snapshot.interruptions
+        for number in range(num_known + 1, snapshot.interruptions + 1):
             steps = await self._newest_steps()
             notice = interruption_notice(
                 job_name=snapshot.name,
@@ -169,14 +169,14 @@ class Look:
         return reason_to_stop(
             snapshot,
             patience=self.followed.patience,
-            heard_at=self._heard_at,
+            heartbeat_at=self._heartbeat_at,
             now=self.now_s,
         )
 
     @property
-    def _heard_at(self) -> float | None:
-        is_heard = self.reads_logs and not self.tail.is_behind
-        return self.tail.heard_at if is_heard else None
+    def _heartbeat_at(self) -> float | None:
+        is_current = self.reads_logs and not self.tail.is_behind
+        return self.tail.heartbeat_at if is_current else None
 
     async def drain_logs(self) -> None:
         """Forward the remaining log lines."""

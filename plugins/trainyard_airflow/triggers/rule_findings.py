@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 DOCUMENT_NAME = "rule-output/rules.json"
 LIVE_NAME = "rule-output/rules-so-far.json"
 """Object with the partial verdicts of a running job, for the run's page; the final document has another name."""
-MOST_TOLD = 50
+MOST_REPORTED = 50
 """Maximum number of issues in the task's log and result; the document has the first twenty per rule."""
 _MOST_TEXT = 300
 
@@ -47,34 +47,34 @@ class RuleFindings:
 
     found: list[Reaction] = field(default_factory=list)
     stop: Reaction | None = None
-    _untold: list[Reaction] = field(default_factory=list)
-    _service_says: dict[str, str] = field(default_factory=dict)
+    _unreported: list[Reaction] = field(default_factory=list)
+    _service_statuses: dict[str, str] = field(default_factory=dict)
 
     def note(self, new: list[Reaction]) -> None:
-        """Add new reactions, log them (at most `MOST_TOLD` in all), and set `stop` if one of them stops the job."""
+        """Add new reactions, log them (at most `MOST_REPORTED` in all), and set `stop` if one of them stops the job."""
         worst = worst_reaction(new)
         if self.stop is None and worst is not None and worst.action is not RuleAction.WARN:
             self.stop = worst
-        for each in new[: max(0, MOST_TOLD - len(self.found))]:
-            said = evidence(rank=each.issue.rank, key=each.issue.key, text=each.issue.text)
+        for each in new[: max(0, MOST_REPORTED - len(self.found))]:
+            text = evidence(rank=each.issue.rank, key=each.issue.key, text=each.issue.text)
             log.warning(
                 "Rule %s, %s, at step %d: %s (%s)",
                 each.name,
                 each.issue.severity,
                 each.issue.step,
-                said,
+                text,
                 each.action,
             )
         self.found += new
-        self._untold += new
+        self._unreported += new
 
     def log_service_rules(self, snapshot: JobSnapshot) -> None:
         """Log changes in the status of the service's own rules; warn if one failed or has an unknown status."""
         for each in snapshot.rule_evaluations:
             name, status = each["name"], each["status"]
-            if self._service_says.get(name) == status:
+            if self._service_statuses.get(name) == status:
                 continue
-            self._service_says[name] = status
+            self._service_statuses[name] = status
             if status == RuleStatus.ERROR:
                 log.warning(
                     "Debugger's evaluator of rule %s failed; Trainyard's evaluates the rule if the plan has it: %s",
@@ -101,14 +101,14 @@ class RuleFindings:
             has_stopped: whether a rule has stopped the job.
             cost_usd: upper bound of the job's cost so far in USD; None if it is unknown.
         """
-        errors = [each for each in self._untold if each.issue.severity is Severity.ERROR]
-        self._untold.clear()
+        errors = [each for each in self._unreported if each.issue.severity is Severity.ERROR]
+        self._unreported.clear()
         return [
             rule_notice(
                 job_name=job_name,
                 rule=each.name,
                 step=each.issue.step,
-                evidence=told(each)["evidence"],
+                evidence=reaction_record(each)["evidence"],
                 was_stopped=has_stopped and each is self.stop,
                 cost_usd=cost_usd,
             )
@@ -125,10 +125,10 @@ class RuleFindings:
             "job_status": snapshot.status,
             "num_records": live.num_records if live else 0,
             "num_issues": len(self.found),
-            "issues": [told(each) for each in self.found[:MOST_TOLD]],
-            "stopped_by": None if stopped_by is None else told(stopped_by),
+            "issues": [reaction_record(each) for each in self.found[:MOST_REPORTED]],
+            "stopped_by": None if stopped_by is None else reaction_record(stopped_by),
             "service": None if service is None else asdict(service[0]),
-            "service_rules": service_rules_told(snapshot),
+            "service_rules": service_rule_records(snapshot),
             "rules_uri": document_uri(snapshot) if live else None,
         }
 
@@ -140,13 +140,13 @@ def document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction |
         **rules_document(verdicts),
         "job": snapshot.name,
         "num_records": live.num_records,
-        "service_rules": service_rules_told(snapshot),
-        "stopped_by": None if stopped_by is None else told(stopped_by),
+        "service_rules": service_rule_records(snapshot),
+        "stopped_by": None if stopped_by is None else reaction_record(stopped_by),
     }
     return json.dumps(content, indent=1).encode()
 
 
-def service_rules_told(snapshot: JobSnapshot) -> list[dict[str, str]]:
+def service_rule_records(snapshot: JobSnapshot) -> list[dict[str, str]]:
     """Return the evaluations of the service's Debugger and Profiler: name, status and details per rule."""
     return [
         {key: str(each[key]) for key in ("name", "status", "details")}
@@ -154,7 +154,7 @@ def service_rules_told(snapshot: JobSnapshot) -> list[dict[str, str]]:
     ]
 
 
-def told(reaction: Reaction) -> dict[str, Any]:
+def reaction_record(reaction: Reaction) -> dict[str, Any]:
     """Return a reaction as JSON-safe data, with at most 300 characters of evidence."""
     issue = reaction.issue
     return {

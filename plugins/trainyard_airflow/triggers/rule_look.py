@@ -62,13 +62,13 @@ async def watch_job(
         while True:
             try:
                 async with clients:
-                    told = await look.now()
+                    event = await look.now()
             except FAULTS as error:
                 delay = answers.delay_s(error)
             else:
                 answers.answered()
-                if told is not None:
-                    return told
+                if event is not None:
+                    return event
                 delay = plan.pause_s
             await asyncio.sleep(delay)
     finally:

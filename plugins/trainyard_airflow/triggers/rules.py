@@ -99,7 +99,7 @@ class RulesTrigger(StoredTrigger):
         absent_s = watch.absent_s
         while True:
             try:
-                told = await watch_job(
+                result = await watch_job(
                     watch.job_name,
                     plan=watch.plan,
                     connection=watch.connection,
@@ -112,8 +112,8 @@ class RulesTrigger(StoredTrigger):
                     "job_name": watch.job_name,
                     "absent_s": absent_s,
                 }
-            if "absent" not in told or not await self._waits_on(watch.task):
-                return {**told, "absent_s": absent_s}
+            if "absent" not in result or not await self._waits_on(watch.task):
+                return {**result, "absent_s": absent_s}
             absent_s = watch.plan.absence_s(absent_s)
 
     async def _waits_on(self, task: ObservedTask | None) -> bool:

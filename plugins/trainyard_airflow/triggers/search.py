@@ -49,7 +49,7 @@ class SearchLook(Look):
     trials: dict[str, Trial] = field(default_factory=dict)
     jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
     counters: Mapping[str, int] | None = None
-    told: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    reported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     max_jobs: int | None = None
 
     async def now(self) -> JobSnapshot:
@@ -62,7 +62,7 @@ class SearchLook(Look):
             self.trials = {each.training_job_name: each for each in await self._listed()}
             self.counters = facts.counters  # last: after an error the next poll lists again
         self.max_jobs = facts.max_jobs
-        self._tell(facts)
+        self._log_trials(facts)
         return snapshot
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
@@ -118,10 +118,10 @@ class SearchLook(Look):
                 return None
             raise
 
-    def _tell(self, facts: SearchFacts) -> None:
+    def _log_trials(self, facts: SearchFacts) -> None:
         """Log the table of trials if a trial is new or has a new state or objective."""
         state = {name: (each.status, each.objective) for name, each in self.trials.items()}
-        changed = {name for name, each in state.items() if self.told.get(name) != each}
+        changed = {name for name, each in state.items() if self.reported.get(name) != each}
         if not changed:
             return
         trials = list(self.trials.values())
@@ -138,14 +138,14 @@ class SearchLook(Look):
             "" if budget is None else f" of {format_usd(budget)}",
             trial_table(trials, maximize=facts.maximize, now=self.now_s, changed=changed),
         )
-        self.told = state
+        self.reported = state
 
 
 @dataclass(slots=True)
 class AutoMLLook(Look):
     """Polls of an AutoML job, which also list its candidates."""
 
-    told: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+    reported: dict[str, tuple[str, float | None]] = field(default_factory=dict)
 
     async def now(self) -> JobSnapshot:
         """Return the job's current snapshot; log its candidates if one of them has changed."""
@@ -153,7 +153,7 @@ class AutoMLLook(Look):
             AutoMLLook, self
         ).now()  # in a slotted dataclass, `super()` without arguments fails
         if snapshot.secondary_status not in _WITHOUT_CANDIDATES:
-            self._tell(await self._listed())
+            self._log_candidates(await self._listed())
         return snapshot
 
     async def _listed(self) -> list[AutoMLCandidate]:
@@ -164,9 +164,9 @@ class AutoMLLook(Look):
             AutoMLCandidate.from_wire(each) async for page in pages for each in page["Candidates"]
         ]
 
-    def _tell(self, candidates: list[AutoMLCandidate]) -> None:
+    def _log_candidates(self, candidates: list[AutoMLCandidate]) -> None:
         news = {each.name: (each.status, each.value) for each in candidates}
-        if news == self.told:
+        if news == self.reported:
             return
         facts = AutoMLFacts.from_describe(self.described)
         log.info(
@@ -176,4 +176,4 @@ class AutoMLLook(Look):
             len(candidates),
             leaderboard(candidates, metric=facts.metric_name, maximize=facts.maximize),
         )
-        self.told = news
+        self.reported = news

@@ -70,7 +70,7 @@ class StopReason:
 
 
 def reason_to_stop(
-    snapshot: JobSnapshot, *, patience: Patience, heard_at: float | None, now: float
+    snapshot: JobSnapshot, *, patience: Patience, heartbeat_at: float | None, now: float
 ) -> StopReason | None:
     """Return the reason to stop the job now, or None.
 
@@ -80,7 +80,7 @@ def reason_to_stop(
     Args:
         snapshot: the job.
         patience: its limits.
-        heard_at: time of its last heartbeat, epoch seconds; None if there was none or the log could not be read.
+        heartbeat_at: time of its last heartbeat, epoch seconds; None if there was none or the log could not be read.
         now: the service's clock, epoch seconds.
     """
     if snapshot.status != JobStatus.IN_PROGRESS:
@@ -94,12 +94,12 @@ def reason_to_stop(
             text=f"it has waited for instances for {format_duration(waited_s)} "
             f"(max_wait_s {patience.max_wait_s})",
         )
-    if not patience.heartbeat_timeout_s or heard_at is None:
+    if not patience.heartbeat_timeout_s or heartbeat_at is None:
         return None
     if snapshot.secondary_status != "Training":
         return None
     began = max((t.start for t in snapshot.transitions if t.status == "Training"), default=0.0)
-    silent_s = now - max(heard_at, began)
+    silent_s = now - max(heartbeat_at, began)
     if silent_s < patience.heartbeat_timeout_s:
         return None
     return StopReason(

@@ -48,11 +48,11 @@ class StoredTrigger(BaseTrigger):
     async def event(self, waiting: Coroutine[Any, Any, dict[str, Any]]) -> TriggerEvent:
         """Return the event with the coroutine's result, or raise its error, once the task may be resumed."""
         try:
-            told = await keeping_message(waiting)
+            result = await keeping_message(waiting)
         finally:
             resumed_at = self.deferred_at + settled_after_s()
             await asyncio.sleep(max(0.0, resumed_at - time.time()))
-        return TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
+        return TriggerEvent(result)  # type: ignore[no-untyped-call]  # see above
 
 
 def settled_after_s() -> float:

@@ -163,9 +163,9 @@ def _document(
         for name in sorted(got.keys() - known)
     ]
     if (got.get("why_unknown") is None) != has_starts:
-        told = "null" if has_starts else "a sentence: the log has no start"
+        expected_why = "null" if has_starts else "a sentence: the log has no start"
         findings.append(
-            Disagreement(where="why_unknown", got=got.get("why_unknown"), expected=told)
+            Disagreement(where="why_unknown", got=got.get("why_unknown"), expected=expected_why)
         )
     yield Check(
         claim="continuity.json, the run", seen=f"{len(sums)} fields", disagreements=tuple(findings)
@@ -193,12 +193,12 @@ def _listed(
 
 
 def _same_in_report(evidence: Evidence) -> Check:
-    told = evidence.report.get("continuity") or {}
-    names = sorted(told.keys() | evidence.continuity.keys())
+    reported = evidence.report.get("continuity") or {}
+    names = sorted(reported.keys() | evidence.continuity.keys())
     found = tuple(
-        Disagreement(where=name, got=told.get(name), expected=evidence.continuity.get(name))
+        Disagreement(where=name, got=reported.get(name), expected=evidence.continuity.get(name))
         for name in names
-        if told.get(name) != evidence.continuity.get(name)
+        if reported.get(name) != evidence.continuity.get(name)
     )
     return Check(
         claim="report.json says what continuity.json says",

@@ -16,7 +16,7 @@ _NEEDED = ("step", "global_batch_size", "num_samples", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class EventLine:
     """One line: its kind (the word after `trainyard`, by default `step`) and its pairs."""
 
     time: float
@@ -39,8 +39,8 @@ class Begun:
 
     job: str
     stream: str
-    start: Said
-    lines: tuple[Said, ...]
+    start: EventLine
+    lines: tuple[EventLine, ...]
 
     @property
     def resumed_at(self) -> int:
@@ -65,11 +65,11 @@ class Begun:
             self.start.time, *(e.time for e in self.lines if e.kind not in _BEFORE_START), 0.0
         )
 
-    def of_kind(self, *kinds: str) -> list[Said]:
+    def of_kind(self, *kinds: str) -> list[EventLine]:
         """Return the lines of these kinds."""
         return [line for line in self.lines if line.kind in kinds]
 
-    def claims(self) -> Iterator[tuple[Said, int, int]]:
+    def claims(self) -> Iterator[tuple[EventLine, int, int]]:
         """Yield the step lines that have positions: [first, end)."""
         for line in self.of_kind("step"):
             match = re.fullmatch(r"(\d+):(\d+)", line.pairs.get("samples", ""))
@@ -100,19 +100,19 @@ def steps_before_start(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {stream: count for stream, count in counts.items() if count}
 
 
-def _streams(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Said]]]:
+def _streams(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, list[EventLine]]]:
     """Yield each stream with its lines in the order of time."""
     ordered = sorted(rows, key=lambda row: (str(row["job"]), str(row["stream"])))
     for (job, stream), group in groupby(ordered, key=lambda row: (row["job"], row["stream"])):
-        yield job, stream, sorted(map(_said, group), key=lambda line: line.order)
+        yield job, stream, sorted(map(_event_line, group), key=lambda line: line.order)
 
 
-def _is_start(line: Said) -> bool:
+def _is_start(line: EventLine) -> bool:
     return line.kind == "start" and all(line.whole(key) is not None for key in _NEEDED)
 
 
-def _said(row: Mapping[str, Any]) -> Said:
+def _event_line(row: Mapping[str, Any]) -> EventLine:
     words = _QUOTED.sub('""', str(row["line"])).split()[1:]
     pairs = dict(word.split("=", 1) for word in words if "=" in word)
     kind = words[0] if words and "=" not in words[0] else "step"
-    return Said(time=int(row["time_ms"]) / 1000, kind=kind, pairs=pairs)
+    return EventLine(time=int(row["time_ms"]) / 1000, kind=kind, pairs=pairs)

@@ -131,16 +131,16 @@ def test_a_delete_that_is_refused_is_made_up_for(
 def test_the_thread_tells_of_an_outage_once_and_of_its_end(
     folder: Path, objects: ObjectStore, outage: Outage, mirrored: MirroredFolder
 ) -> None:
-    told: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
     ended = threading.Event()
 
-    def tell(name: str, text: str) -> None:
-        told.append((name, text))
-        if "again" in text and len(told) > 1:
+    def warn(name: str, text: str) -> None:
+        warnings.append((name, text))
+        if "again" in text and len(warnings) > 1:
             ended.set()
 
     outage.keys = ("checkpoints/",)
-    thread = Mirrors({"algo-1": mirrored}, interval_s=0.005, tell=tell)
+    thread = Mirrors({"algo-1": mirrored}, interval_s=0.005, warn=warn)
     (folder / "a").write_bytes(b"1")
     thread.start()
     wait(outage.refused.is_set)
@@ -152,10 +152,10 @@ def test_the_thread_tells_of_an_outage_once_and_of_its_end(
     assert ended.wait(EVENT_LIMIT_S)
     thread.finish()
 
-    assert [name for name, _ in told] == ["algo-1", "algo-1"]
-    assert "cannot synchronise a with s3://data-bucket/run/checkpoints" in told[0][1]
-    assert "the job continues" in told[0][1]
-    assert "S3 accepts all changes again" in told[1][1]
+    assert [name for name, _ in warnings] == ["algo-1", "algo-1"]
+    assert "cannot synchronise a with s3://data-bucket/run/checkpoints" in warnings[0][1]
+    assert "the job continues" in warnings[0][1]
+    assert "S3 accepts all changes again" in warnings[1][1]
     assert names(objects) == ["b"]
 
 
@@ -180,7 +180,7 @@ def test_the_last_round_waits_for_s3(
 def test_the_last_round_names_what_is_lost(
     folder: Path, objects: ObjectStore, outage: Outage, mirrored: MirroredFolder, code: str
 ) -> None:
-    told: list[str] = []
+    warnings: list[str] = []
     for number in range(8):
         (folder / f"f{number}").write_bytes(b"1")
     outage.keys, outage.code = ("/f",), code
@@ -189,7 +189,7 @@ def test_the_last_round_names_what_is_lost(
         {"algo-1": mirrored},
         interval_s=60.0,
         retrier=Retrier(limit_s=0.1),
-        tell=lambda _name, text: told.append(text),
+        warn=lambda _name, text: warnings.append(text),
     )
 
     with pytest.raises(NotInS3Error) as lost:
@@ -197,8 +197,8 @@ def test_the_last_round_names_what_is_lost(
 
     assert set(lost.value.names) == {f"f{number}" for number in range(8)}
     assert lost.value.code == code
-    assert "and 3 more" in told[-1]
-    assert told[-1].endswith("these changes are lost")
+    assert "and 3 more" in warnings[-1]
+    assert warnings[-1].endswith("these changes are lost")
     assert names(objects) == ["good"]
 
 

@@ -34,7 +34,7 @@ def need_built(store: ImageStore, image: ImageFile) -> Path:
     it fails: a pin is wrong, or what a build takes is missing.
     """
     try:
-        return store.build(image, say=print)
+        return store.build(image, on_progress=print)
     except BuildError as error:
         if has_index():
             pytest.fail(f"{image.name} cannot be built, though there is a package index: {error}")

@@ -47,7 +47,7 @@ def test_two_that_ask_at_once_get_one_build(store: ImageStore, tiny: ImageFile) 
     lines: list[str] = []
     places: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: places.append(store.build(tiny, say=lines.append)))
+        threading.Thread(target=lambda: places.append(store.build(tiny, on_progress=lines.append)))
         for _ in range(2)
     ]
 
@@ -71,7 +71,7 @@ def test_an_image_whose_module_cannot_be_imported_is_not_built(
     image = read_image_file(path)
 
     with pytest.raises(BuildError, match="operator tiny::nms does not exist"):
-        store.build(image, say=lambda _: None)
+        store.build(image, on_progress=lambda _: None)
 
     assert not store.is_built(image)
 
@@ -82,19 +82,19 @@ def test_what_was_left_half_built_is_built_anew(store: ImageStore, tiny: ImageFi
     (half / "bin" / "python").write_text("not one")
     assert not store.is_built(tiny)
 
-    store.build(tiny, say=lambda _: None)
+    store.build(tiny, on_progress=lambda _: None)
 
     assert store.is_built(tiny)
     assert said_by(half, "import tiny; print(tiny.ANSWER)") == "42"
 
 
 def test_a_build_whose_interpreter_is_gone_is_none(store: ImageStore, tiny: ImageFile) -> None:
-    place = store.build(tiny, say=lambda _: None)
+    place = store.build(tiny, on_progress=lambda _: None)
     (place / "bin" / "python").unlink()
     (place / "bin" / "python").symlink_to(place / "no-such-python")
     assert not store.is_built(tiny)
 
-    store.build(tiny, say=lambda _: None)
+    store.build(tiny, on_progress=lambda _: None)
 
     assert said_by(place, "import tiny; print(tiny.ANSWER)") == "42"
 
@@ -123,7 +123,7 @@ def test_a_layered_image_sees_the_packages_and_programs_below_it(
     path.write_text(f"#: layer = environment\n{path.read_text()}")
     image = read_image_file(path)
 
-    place = store.build(image, say=lambda _: None)
+    place = store.build(image, on_progress=lambda _: None)
 
     below = said_by(place, "import tiny, sagemaker_training as t; print(t.__file__)")
     assert not below.startswith(str(place))
@@ -143,7 +143,7 @@ def test_what_a_build_takes_is_there_before_the_pins(
     path.write_text(f"#: build = tool==1.0\n{path.read_text()}")
     lines: list[str] = []
 
-    place = store.build(read_image_file(path), say=lines.append)
+    place = store.build(read_image_file(path), on_progress=lines.append)
 
     assert said_by(place, "import tool, tiny; print(tiny.ANSWER)") == "42"
     installed = [each for each in lines if each.startswith("Installing")]
@@ -161,7 +161,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
     image = read_image_file(path)
 
     with pytest.raises(BuildError, match=r"ERROR: No matching distribution found for tiny==2\.0"):
-        store.build(image, say=lambda _: None)
+        store.build(image, on_progress=lambda _: None)
 
     assert not store.place(image).exists()
 
@@ -175,12 +175,12 @@ def test_a_program_that_a_build_takes_is_asked_for_first(
     with pytest.raises(
         BuildError, match="requires programs that this machine does not have: no-such-compiler"
     ):
-        store.build(read_image_file(path), say=lambda _: None)
+        store.build(read_image_file(path), on_progress=lambda _: None)
 
 
 def test_a_build_that_nobody_wants_ends(store: ImageStore, tiny: ImageFile) -> None:
     with pytest.raises(BuildStoppedError):
-        store.build(tiny, say=lambda _: None, is_unwanted=lambda: True)
+        store.build(tiny, on_progress=lambda _: None, is_unwanted=lambda: True)
 
     assert not store.place(tiny).exists()
 

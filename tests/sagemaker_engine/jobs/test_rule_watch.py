@@ -235,11 +235,11 @@ def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
     with sqlite3.connect(bench.settings.database_path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        hearing = threading.Thread(target=watch._hear, args=(process,))
-        hearing.start()
+        receiver = threading.Thread(target=watch._receive, args=(process,))
+        receiver.start()
         wait_for(lambda: caplog.text, lambda text: "StopTraining of job is not stored" in text)
         other.execute("ROLLBACK")
-        hearing.join(timeout=EVENT_LIMIT_S)
+        receiver.join(timeout=EVENT_LIMIT_S)
     watch.finish()
     store.close()
 

@@ -141,12 +141,12 @@ def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str
     }
     if not differing:
         return vocabulary_findings(ours, theirs, file=file)
-    told = ", ".join(
+    differences = ", ".join(
         f"{name} is {here!r} instead of {there!r}" for name, (here, there) in differing.items()
     )
     wanted = json.dumps({name: there for name, (_, there) in differing.items()})
     return [
-        f"the hyperparameters describe another model than {file}: {told}; set {wanted}",
+        f"the hyperparameters describe another model than {file}: {differences}; set {wanted}",
         *vocabulary_findings(ours, theirs, file=file),
     ]
 

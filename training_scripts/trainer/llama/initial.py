@@ -72,8 +72,8 @@ def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
     found = sorted(each for each in candidates if len(each.parts) == depth)
     if len(found) == 1:
         return found[0]
-    told = ", ".join(str(each.relative_to(channel)) for each in found[:5]) or "none"
+    names = ", ".join(str(each.relative_to(channel)) for each in found[:5]) or "none"
     raise DataError(
-        f"channel {CHANNEL} needs one model ({CONFIG_FILE} and safetensors, or {ARCHIVE}), found {told}; use the S3 "
+        f"channel {CHANNEL} needs one model ({CONFIG_FILE} and safetensors, or {ARCHIVE}), found {names}; use the S3 "
         "prefix of one model"
     )

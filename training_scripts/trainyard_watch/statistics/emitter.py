@@ -99,7 +99,7 @@ class Emitter:
         self._checksums = checksums if choice.is_on else None
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
-        self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
+        self._step, self._written_at, self._inputs_at = 0, time.monotonic(), 0
         self.is_degraded = self.has_stopped = False
         # Called with the host's samples.
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
@@ -219,7 +219,7 @@ class Emitter:
             self._write("validation", step=step, loss=loss, accuracy=accuracy)
         elif event in MARKS:
             self._write("mark", mark=event, step=step)
-        elif event == "beat" and time.monotonic() - self._heard_at >= ALIVE_AFTER_S:
+        elif event == "beat" and time.monotonic() - self._written_at >= ALIVE_AFTER_S:
             self._write("mark", mark="alive", step=step)
 
     @_survives
@@ -269,7 +269,7 @@ class Emitter:
     def _write(
         self, kind: str, tensors: Mapping[str, Columns] | None = None, **record: Any
     ) -> None:
-        self._heard_at = time.monotonic()
+        self._written_at = time.monotonic()
         if self._writer:
             self._writer.write(line_of({"kind": kind, "time": time.time(), **record}, tensors))
 

@@ -112,7 +112,7 @@ class Shipper:
     _sent_at: float = 0.0
     _rests_until: float = 0.0
     _num_faults: int = 0
-    _has_said: bool = False
+    _has_warned: bool = False
     _ends: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -255,6 +255,6 @@ class Shipper:
     def _rest(self, error: S3UnavailableError) -> None:
         pause = min(LONGEST_REST_S, FIRST_REST_S * 2**self._num_faults)
         self._rests_until, self._num_faults = self.clock() + pause, self._num_faults + 1
-        if not self._has_said:
-            self._has_said = True
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(CANNOT_SHIP, error.findings[0])

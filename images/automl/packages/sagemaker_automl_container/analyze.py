@@ -130,7 +130,7 @@ def _report(tables: Tables) -> None:
         "num_bytes": int(tables.train.memory_usage(deep=True).sum()),
     }
     log.info("%s", summary)
-    places.tell(summary)
+    places.write_exit_message(summary)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ def main() -> None:
         places.MODEL / "recipes.json", [recipe for _, found in members for recipe in found]
     )
     train.leave_predictions(scores)
-    train.tell_metrics("validation", train.judge(tables, scores))
-    train.tell_latency(tables)
+    train.print_metrics("validation", train.judge(tables, scores))
+    train.print_latency(tables)
 
 
 class Chooser:

@@ -34,7 +34,7 @@ def arguments() -> dict[str, str]:
     return dict(zip(given[::2], given[1::2], strict=True))
 
 
-def tell(summary: dict[str, Any]) -> None:
+def write_exit_message(summary: dict[str, Any]) -> None:
     """Write a processing job's ExitMessage; `summary` as JSON must have at most 1,024 characters."""
     (ML / "output").mkdir(parents=True, exist_ok=True)
     (ML / "output" / "message").write_text(json.dumps(summary), encoding="utf-8")

@@ -77,9 +77,9 @@ def main() -> None:
     places.write_json(places.MODEL / "recipes.json", [vars_of(recipe)])
     leave_predictions(scores)
     seen = serving.member_scores(fitted, tables.features, tables.schema)
-    tell_metrics("train", scoring.score(tables.truth, seen, tables.schema, weights=tables.weights))
-    tell_metrics("validation", judge(tables, scores))
-    tell_latency(tables)
+    print_metrics("train", scoring.score(tables.truth, seen, tables.schema, weights=tables.weights))
+    print_metrics("validation", judge(tables, scores))
+    print_latency(tables)
 
 
 def vars_of(recipe: Recipe) -> dict[str, Any]:
@@ -115,20 +115,20 @@ def leave_predictions(scores: Array) -> None:
     np.save(places.OUTPUT_DATA / "predictions.npy", scores)
 
 
-def tell_metrics(data_set: str, found: dict[str, float]) -> None:
+def print_metrics(data_set: str, found: dict[str, float]) -> None:
     """Print one metric per line, in the format that the job's MetricDefinitions match."""
     for name, value in found.items():
         sys.stdout.write(f"{data_set}:{name}={value!r}\n")
     sys.stdout.flush()
 
 
-def tell_latency(tables: Tables) -> None:
+def print_latency(tables: Tables) -> None:
     """Print the mean prediction time per row in seconds, with the model as it is served."""
     model = serving.model_fn(str(places.MODEL))
     rows = tables.train.head(NUM_TIMED_ROWS)
     began = time.perf_counter()
     serving.predict_fn(rows, model)
-    tell_metrics("validation", {"InferenceLatency": (time.perf_counter() - began) / len(rows)})
+    print_metrics("validation", {"InferenceLatency": (time.perf_counter() - began) / len(rows)})
 
 
 if __name__ == "__main__":

@@ -145,8 +145,8 @@ class BoostedTraining:
                 callbacks=self._callbacks(statistics, has_validation=validation is not None),
             )
         except xgb.core.XGBoostError as error:
-            said = str(error).partition("\nStack trace:")[0]
-            raise UserError(f"XGB train call failed with exception:\n {said}") from error
+            text = str(error).partition("\nStack trace:")[0]
+            raise UserError(f"XGB train call failed with exception:\n {text}") from error
         statistics.mark(model.num_boosted_rounds(), "done")
         statistics.close()
         if self._is_first:
@@ -186,14 +186,14 @@ class BoostedTraining:
             for name, values in each.items()
         }
         if self._is_first:
-            told = [f"{data}-{name}:{value:.5f}" for (data, name), value in last.items()]
-            print(TAB.join([f"[{number - 1}]", *told]), flush=True)  # noqa: T201  # the metrics are read off it
+            fields = [f"{data}-{name}:{value:.5f}" for (data, name), value in last.items()]
+            print(TAB.join([f"[{number - 1}]", *fields]), flush=True)  # noqa: T201  # the metrics are read off it
         losses = {data: value for (data, name), value in last.items() if _is_loss(name)}
         statistics.round(number, loss=losses.get("train"), seconds=seconds)
         if "validation" in losses:
             statistics.validation(number, loss=losses["validation"])
-        is_told = number % TREES_EVERY == 0 or number == self._num_round
-        if is_told and self._parameters.get("booster") != "gblinear":
+        is_due = number % TREES_EVERY == 0 or number == self._num_round
+        if is_due and self._parameters.get("booster") != "gblinear":
             statistics.trees(number, model)
         if self._checkpoints and self._is_first:
             self._checkpoints.save(model, number - 1)

@@ -64,13 +64,13 @@ def hosts_with_data(hosts: Sequence[str], current_host: str, *, has_data: bool) 
     with cluster(hosts, current_host):
         from xgboost import collective
 
-        said = f"{current_host}={has_data}"
+        own_entry = f"{current_host}={has_data}"
         num_hosts = collective.get_world_size()
-        heard = [
-            str(collective.broadcast(said if collective.get_rank() == root else "", root))
+        entries = [
+            str(collective.broadcast(own_entry if collective.get_rank() == root else "", root))
             for root in range(num_hosts)
         ]
-    return [host for host, _, told in (each.partition("=") for each in heard) if told == "True"]
+    return [host for host, _, flag in (each.partition("=") for each in entries) if flag == "True"]
 
 
 def _join(arguments: dict[str, str | int]) -> None:

@@ -73,7 +73,7 @@ class StatisticsFile:
         self._file.close()
 
     def _record(self, kind: str, number: int, **members: Any) -> None:
-        given = {name: _told(value) for name, value in members.items() if value is not None}
+        given = {name: _json_value(value) for name, value in members.items() if value is not None}
         self._write({"kind": kind, "step": number, "time": time.time(), **given})
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def largest_node_id(model: Any) -> int:
     return max((int(number) for number in _NODE.findall(dump)), default=0)
 
 
-def _told(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value

@@ -192,13 +192,13 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
         return
     if is_on(facts.hyperparameters, "activation_checkpointing"):
         return
-    said = facts.hyperparameters.get("activation_checkpointing")
+    given = facts.hyperparameters.get("activation_checkpointing")
     yield Finding(
         where=f"{_DEGREES}.sm_activation_offloading",
         what="needs activation checkpointing, which the script must enable",
-        got=None if said is None else f"hyperparameters.activation_checkpointing {said!r}",
+        got=None if given is None else f"hyperparameters.activation_checkpointing {given!r}",
         next_step="wrap the layers with checkpoint_wrapper, and set the hyperparameter activation_checkpointing",
-        severity=Severity.WARNING if said is None else Severity.ERROR,
+        severity=Severity.WARNING if given is None else Severity.ERROR,
         why="it offloads the checkpoints between the recomputed layers",
         source="developer guide, model-parallel-core-features-v2-activation-offloading",
     )

@@ -111,7 +111,7 @@ def _bar(bar: Bar, x: Axis, top: float) -> Markup:
         '<g><title>{title}</title>'
         '<text class="row" x="{label:.1f}" y="{text:.1f}" text-anchor="end">{name}</text>'
         '<rect class="cell {css}" x="{start:.1f}" y="{bar:.1f}" width="{width:.1f}" height="{height}"/>'
-        '<text class="note" x="{after:.1f}" y="{text:.1f}">{said}</text></g>'
+        '<text class="note" x="{after:.1f}" y="{text:.1f}">{words}</text></g>'
     ).format(
         title=bar.title,
         label=x.start - 8,
@@ -123,7 +123,7 @@ def _bar(bar: Bar, x: Axis, top: float) -> Markup:
         width=max(1.0, end - x.start),
         height=_BAR,
         after=end + 8,
-        said=bar.text,
+        words=bar.text,
     )  # fmt: skip
 
 

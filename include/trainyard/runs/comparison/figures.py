@@ -145,19 +145,19 @@ def _peak_note(record: ComparisonRecord) -> str:
 def _bars_of_bytes(
     record: ComparisonRecord, colours: dict[str, str], name: str, title: str, note: str
 ) -> Figure | None:
-    told = {each.name: getattr(each.measures, name) for each in record.measured}
-    most = max((max(each) for each in told.values() if each), default=0)
+    by_cell = {each.name: getattr(each.measures, name) for each in record.measured}
+    most = max((max(each) for each in by_cell.values() if each), default=0)
     unit, size = ("GiB", BYTES_PER_GIB) if most >= BYTES_PER_GIB else ("MiB", _BYTES_PER_MIB)
     bars = [
         Bar(
             label=each.name,
             css=colours[each.strategy],
-            value=max(told[each.name]) / size,
-            text=format_bytes(max(told[each.name])),
-            title=f"{each.name}, by rank: {', '.join(map(format_bytes, told[each.name]))}",
+            value=max(by_cell[each.name]) / size,
+            text=format_bytes(max(by_cell[each.name])),
+            title=f"{each.name}, by rank: {', '.join(map(format_bytes, by_cell[each.name]))}",
         )
         for each in record.measured
-        if told[each.name]
+        if by_cell[each.name]
     ]
     svg = bar_chart(bars, x_label=unit, width=HALF.width)
     return Figure(title=title, svg=svg, legend=Markup(""), note=note) if svg else None

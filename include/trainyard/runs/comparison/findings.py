@@ -108,22 +108,22 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
     """
     fewest, speed = points[0]
     each_rank = speed / fewest
-    told = [
+    gains = [
         f"from {a} to {b} ranks each added rank gains {_gain(a, x, b, y) / each_rank:.0%}"
         for (a, x), (b, y) in pairwise(points)
     ]
     for number, ((a, x), (b, y)) in enumerate(pairwise(points)):
         if _gain(a, x, b, y) / each_rank < worthwhile:
             words = (
-                f"{_ranks(a)} pay{'s' if a == 1 else ''}, {b} do not: {'; '.join(told[: number + 1])} "
+                f"{_ranks(a)} pay{'s' if a == 1 else ''}, {b} do not: {'; '.join(gains[: number + 1])} "
                 f"of {_yardstick(fewest)}"
             )
             return Knee(strategy=strategy, ranks=a, is_seen=True, words=words)
     most = points[-1][0]
-    if not told:
+    if not gains:
         words = f"{_ranks(most)} only: no comparison is possible"
     else:
-        words = f"still pays at {_ranks(most)}: {'; '.join(told)} of {_yardstick(fewest)}"
+        words = f"still pays at {_ranks(most)}: {'; '.join(gains)} of {_yardstick(fewest)}"
     return Knee(strategy=strategy, ranks=most, is_seen=False, words=words)
 
 
@@ -136,7 +136,7 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> F
     is_priced = epoch_s is not None and price is not None
     loss = loss_difference(cell, reference)
     validation = _validation_difference(cell, reference)
-    told = [each for each in (loss, validation) if each is not None]
+    differences = [each for each in (loss, validation) if each is not None]
     return FindingRow(
         name=cell.name,
         base=base.name,
@@ -148,7 +148,7 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> F
         else None,
         loss_difference=loss,
         validation_difference=validation,
-        agrees=max(told) <= record.loss_tolerance if told else None,
+        agrees=max(differences) <= record.loss_tolerance if differences else None,
     )
 
 

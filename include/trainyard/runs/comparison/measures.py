@@ -88,28 +88,28 @@ def measures_of(
     starts = [each for each in events if each.get("event") == "start"]
     start = starts[-1] if starts else {}
     steps = {each["step"]: each for each in events if each.get("event") == "step"}
-    told = summary or {}
+    results = summary or {}
     batch = start.get("global_batch_size")
     return Measures(
         **_speed(
             [steps[each] for each in sorted(steps)],
             start,
             units_per_sample,
-            profiled_from=min(told.get("profiled_steps") or [math.inf]),
+            profiled_from=min(results.get("profiled_steps") or [math.inf]),
         ),
         losses=tuple(
             (step, steps[step]["loss"])
             for step in sorted(steps)
             if isinstance(steps[step].get("loss"), (int, float))
         ),
-        validation_loss=told.get("validation_loss"),
+        validation_loss=results.get("validation_loss"),
         samples_per_epoch=start.get("num_samples"),
         global_batch_size=batch,
-        num_parameters=told.get("num_parameters"),
-        peak_memory_bytes=tuple(told.get("peak_memory_bytes") or ()),
-        memory_kind=told.get("memory_kind"),
-        state_bytes=tuple(told.get("state_bytes") or ()),
-        communication_share=_mean(told.get("collectives_share") or ()),
+        num_parameters=results.get("num_parameters"),
+        peak_memory_bytes=tuple(results.get("peak_memory_bytes") or ()),
+        memory_kind=results.get("memory_kind"),
+        state_bytes=tuple(results.get("state_bytes") or ()),
+        communication_share=_mean(results.get("collectives_share") or ()),
     )
 
 

@@ -83,11 +83,11 @@ def _subtitle(record: ComparisonRecord) -> str:
 def _tiles(record: ComparisonRecord, findings: Findings) -> Iterator[Tile]:
     by_name = {each.name: each for each in record.cells}
     if findings.fastest:
-        told = by_name[findings.fastest].measures
+        measures = by_name[findings.fastest].measures
         yield Tile(
             name="Fastest",
             value=findings.fastest,
-            note=f"{told.samples_per_second or 0:,.1f} samples/s",
+            note=f"{measures.samples_per_second or 0:,.1f} samples/s",
         )
     cheapest = findings.row(findings.cheapest) if findings.cheapest else None
     if cheapest:

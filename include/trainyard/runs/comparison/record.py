@@ -114,27 +114,27 @@ def cell_record(
         failure: the error of the cell's task, as `TrainingRunError.to_dict` returns it.
         measures: the measures in the job's output.
     """
-    told = job or {}
-    attempts = [*told.get("earlier_attempts", ()), told] if job else []
+    last_job = job or {}
+    attempts = [*last_job.get("earlier_attempts", ()), last_job] if job else []
     costs = [job_cost(each) for each in attempts]
     amount, is_known = total_usd(costs)
-    status = told.get("status") or task_state or "not run"
+    status = last_job.get("status") or task_state or "not run"
     return CellRecord(
         name=cell["name"],
         strategy=cell["strategy"],
         ranks=cell["ranks"],
-        instance_count=told.get("instance_count") or cell["instance_count"],
-        instance_type=told.get("instance_type") or asked["instance_type"],
+        instance_count=last_job.get("instance_count") or cell["instance_count"],
+        instance_type=last_job.get("instance_type") or asked["instance_type"],
         entry_point=cell["entry_point"],
         hyperparameters=cell["hyperparameters"],
         distribution=cell["distribution"],
-        image_uri=told.get("image_uri"),
-        image_digest=told.get("image_digest"),
-        job_name=told.get("name"),
+        image_uri=last_job.get("image_uri"),
+        image_digest=last_job.get("image_digest"),
+        job_name=last_job.get("name"),
         status=status,
-        failure=None if status == JobStatus.COMPLETED else _reason(told, failure, status),
+        failure=None if status == JobStatus.COMPLETED else _reason(last_job, failure, status),
         attempts=len(attempts),
-        training_seconds=told.get("training_seconds"),
+        training_seconds=last_job.get("training_seconds"),
         cost_usd=amount if costs and is_known else None,
         price_usd_per_hour=costs[-1].price_usd_per_hour if costs else None,
         measures=measures,

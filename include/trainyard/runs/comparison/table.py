@@ -35,17 +35,19 @@ def table_lines(record: ComparisonRecord, findings: Findings) -> list[str]:
 
 def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
     """Return the texts of a measured cell, with units."""
-    told = cell.measures
+    measures = cell.measures
     return {
-        "samples/s": _number(told.samples_per_second),
-        "tokens/s": _number(told.units_per_second) if told.unit == "tokens" else ABSENT,
-        "step": ABSENT if told.step_seconds is None else f"{1000 * told.step_seconds:,.0f} ms",
+        "samples/s": _number(measures.samples_per_second),
+        "tokens/s": _number(measures.units_per_second) if measures.unit == "tokens" else ABSENT,
+        "step": ABSENT
+        if measures.step_seconds is None
+        else f"{1000 * measures.step_seconds:,.0f} ms",
         "efficiency": f"{row.efficiency:.0%}",
-        "peak memory/rank": _most(told.peak_memory_bytes),
-        "state/rank": _most(told.state_bytes),
+        "peak memory/rank": _most(measures.peak_memory_bytes),
+        "state/rank": _most(measures.state_bytes),
         "communication": ABSENT
-        if told.communication_share is None
-        else f"{told.communication_share:.1%}",
+        if measures.communication_share is None
+        else f"{measures.communication_share:.1%}",
         "loss apart": _apart(row),
         "epoch": ABSENT if row.epoch_usd is None else format_usd(row.epoch_usd),
     }
@@ -87,19 +89,19 @@ _COLUMNS = {
 
 
 def _columns(cell: CellRecord, row: FindingRow | None) -> Mapping[str, Any]:
-    told = cell.measures
+    measures = cell.measures
     own = {name: getattr(cell, name, None) for name in _COLUMNS}
-    measured = {name: getattr(told, name) for name in _COLUMNS if hasattr(told, name)}
+    measured = {name: getattr(measures, name) for name in _COLUMNS if hasattr(measures, name)}
     derived = {name: getattr(row, name) for name in _COLUMNS if hasattr(row, name)}
     return {
         **own,
         **measured,
         **derived,
         "cell": cell.name,
-        "samples_per_second_min": told.slowest,
-        "samples_per_second_max": told.fastest,
-        "peak_memory_bytes": max(told.peak_memory_bytes, default=None),
-        "state_bytes": max(told.state_bytes, default=None),
+        "samples_per_second_min": measures.slowest,
+        "samples_per_second_max": measures.fastest,
+        "peak_memory_bytes": max(measures.peak_memory_bytes, default=None),
+        "state_bytes": max(measures.state_bytes, default=None),
     }
 
 

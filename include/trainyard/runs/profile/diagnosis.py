@@ -193,12 +193,12 @@ def diagnose(verdicts: Sequence[Verdict], shares: Mapping[Part, float]) -> Diagn
 
 def _hindrance(verdict: Verdict, shares: Mapping[Part, float]) -> Hindrance:
     remedy, last = _REMEDIES[verdict.rule], verdict.issues[-1]
-    said = evidence(rank=last.rank, key=last.key, text=last.text)
+    text = evidence(rank=last.rank, key=last.key, text=last.text)
     count = f", {verdict.num_issues} issues in all" if verdict.num_issues > 1 else ""
     return Hindrance(
         rule=verdict.name,
         title=remedy.title.format(rank=last.rank),
-        evidence=f"{said} (step {last.step}{count})",
+        evidence=f"{text} (step {last.step}{count})",
         step=last.step,
         advice=remedy.advice,
         cost=None if remedy.part is None else shares.get(remedy.part),

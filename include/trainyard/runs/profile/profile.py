@@ -171,7 +171,7 @@ def _waits(
             points[time.rank].append((float(time.step), time.local_seconds))
     known = [each.local_seconds for each in ranks if each.local_seconds]
     fastest = min(known) if len(known) == len(ranks) > 1 else None
-    said = {
+    issue_texts = {
         issue.rank: f"{issue.text} (step {issue.step})"
         for verdict in verdicts
         if verdict.rule == "Straggler"
@@ -184,7 +184,7 @@ def _waits(
             score=fastest / each.local_seconds if fastest and each.local_seconds else None,
             waited_seconds=each.parts[Part.COMMUNICATION],
             points=thinned_points(tuple(points[each.rank]), most=MOST_LOCAL_POINTS),
-            issue=said.get(each.rank, ""),
+            issue=issue_texts.get(each.rank, ""),
         )
         for each in ranks
     )

@@ -45,8 +45,8 @@ def _row(attempt: Attempt, x: Axis, top: float) -> Markup:
         _LEFT - 14, middle + 4.5, attempt.number
     )
     if attempt.resumed_at is None:
-        said = f"no step: {_ENDS.get(attempt.ended_by, attempt.ended_by)} before training began"
-        return number + _text(x.start + 4, middle, said)
+        note = f"no step: {_ENDS.get(attempt.ended_by, attempt.ended_by)} before training began"
+        return number + _text(x.start + 4, middle, note)
     last = attempt.last_step_logged or attempt.resumed_at
     kept = attempt.resumed_at + attempt.steps_kept
     end = max(last, kept)
@@ -58,7 +58,7 @@ def _row(attempt: Attempt, x: Axis, top: float) -> Markup:
     ends = mark.format(
         attempt.ended_by, middle - _BAR / 2 - 3, middle + _BAR / 2 + 3, x=x.pixel(end)
     )
-    return number + Markup("").join(bars) + ends + _text(x.pixel(end) + 7, middle, _said(attempt))
+    return number + Markup("").join(bars) + ends + _text(x.pixel(end) + 7, middle, _ending(attempt))
 
 
 _ENDS = {
@@ -68,9 +68,9 @@ _ENDS = {
 }
 
 
-def _said(attempt: Attempt) -> str:
-    said = _ENDS.get(attempt.ended_by, attempt.ended_by)
-    return f"{said} · {attempt.steps_redone} redone" if attempt.steps_redone else said
+def _ending(attempt: Attempt) -> str:
+    ending = _ENDS.get(attempt.ended_by, attempt.ended_by)
+    return f"{ending} · {attempt.steps_redone} redone" if attempt.steps_redone else ending
 
 
 def _bar(x: Axis, first: int, last: int, middle: float, css: str) -> Markup:
@@ -91,8 +91,8 @@ def _bar(x: Axis, first: int, last: int, middle: float, css: str) -> Markup:
     )
 
 
-def _text(at: float, middle: float, said: str) -> Markup:
-    return Markup('<text class="note" x="{:.1f}" y="{:.1f}">{}</text>').format(at, middle + 4, said)
+def _text(at: float, middle: float, text: str) -> Markup:
+    return Markup('<text class="note" x="{:.1f}" y="{:.1f}">{}</text>').format(at, middle + 4, text)
 
 
 def _grid(x: Axis, height: float) -> Markup:

@@ -106,13 +106,13 @@ def _sentence(found: Continuity) -> tuple[str, str]:
 
 def _breaks(found: Continuity) -> str:
     others = len(found.attempts) - 1 - found.interruptions
-    said = []
+    parts = []
     if found.interruptions or not others:
         number = f"{found.interruptions:,}" if found.interruptions else "No"
-        said.append(f"{number} {_plural('interruption', found.interruptions or 1)}")
+        parts.append(f"{number} {_plural('interruption', found.interruptions or 1)}")
     if others > 0:
-        said.append(f"{others} other {_plural('restart', others)}")
-    return " and ".join(said)
+        parts.append(f"{others} other {_plural('restart', others)}")
+    return " and ".join(parts)
 
 
 def _numbers(found: Continuity) -> list[Tile]:

@@ -156,8 +156,10 @@ def _height(curve: tuple[Point, ...], step: float) -> float | None:
 
 def _break_label(one: Attempt, then: Attempt) -> str:
     """Return the label of a mark, such as `interrupted at 20, resumed at 16`."""
-    said = {"restarted": "started again", "timed_out": "time limit"}.get(one.ended_by, one.ended_by)
-    return f"{said} at {one.last_step_logged:,}, resumed at {then.resumed_at:,}"
+    ending = {"restarted": "started again", "timed_out": "time limit"}.get(
+        one.ended_by, one.ended_by
+    )
+    return f"{ending} at {one.last_step_logged:,}, resumed at {then.resumed_at:,}"
 
 
 def _redone(record: RunRecord, kept: tuple[Point, ...]) -> Iterator[Series]:

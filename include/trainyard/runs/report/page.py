@@ -56,10 +56,10 @@ def render_report_html(record: RunRecord) -> str:
 
     Every text of the record is escaped. Sections without data are omitted.
     """
-    said, tone = views.verdict(record)
+    verdict, tone = views.verdict(record)
     return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
-        verdict=said,
+        verdict=verdict,
         tone=tone,
         subtitle=views.subtitle(record),
         tiles=tiles(record),
@@ -191,19 +191,19 @@ class GoodputView:
 
 def goodput_view(record: RunRecord) -> GoodputView | None:
     """Return the section; None for a run without wall time."""
-    told = record.goodput
-    if not told or not told["wall_seconds"]:
+    goodput = record.goodput
+    if not goodput or not goodput["wall_seconds"]:
         return None
     causes = tuple(
         CauseView(
             name=cause,
             colour=COLOURS.get(cause, "other"),
-            percent=100 * seconds / told["wall_seconds"],
+            percent=100 * seconds / goodput["wall_seconds"],
             duration=format_duration(seconds),
         )
-        for cause, seconds in told["seconds"].items()
+        for cause, seconds in goodput["seconds"].items()
     )
-    wall = format_duration(told["wall_seconds"])
+    wall = format_duration(goodput["wall_seconds"])
     return GoodputView(
-        sentence=f"{told['share']:.0%} of {wall} went into steps that survived", causes=causes
+        sentence=f"{goodput['share']:.0%} of {wall} went into steps that survived", causes=causes
     )

@@ -93,7 +93,7 @@ def _tone(has_bottleneck: bool, is_known: bool) -> str:  # two facts, one word
 def _subtitle(profile: Profile) -> str:
     hosts = sorted({own.host for each in profile.usages for own in each.series})
     starts = len(profile.attempts)
-    said = [
+    parts = [
         f"{profile.num_steps:,} steps" if profile.num_steps else "",
         f"{profile.num_ranks} rank{'s' if profile.num_ranks > 1 else ''}"
         if profile.num_ranks
@@ -101,7 +101,7 @@ def _subtitle(profile: Profile) -> str:
         ", ".join(hosts) if len(hosts) <= 4 else f"{len(hosts)} hosts",
         f"{starts} starts" if starts > 1 else "",
     ]
-    return " · ".join(each for each in said if each)
+    return " · ".join(each for each in parts if each)
 
 
 def _tiles(profile: Profile) -> list[Tile]:

@@ -206,11 +206,11 @@ def _bar_grid(x: Axis, height: float, label: str) -> Markup:
     base = height - _BOTTOM + 4
     line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
     text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    said = Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
+    caption = Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
     return Markup("").join(
         [
             *(line.format(x.pixel(tick), _TOP, base) for tick in x.ticks),
             *(text.format(x.pixel(tick), base + 16, x.tick_label(tick)) for tick in x.ticks),
-            said.format((x.start + x.end) / 2, height - 5, label),
+            caption.format((x.start + x.end) / 2, height - 5, label),
         ]
     )

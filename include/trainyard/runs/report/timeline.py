@@ -150,15 +150,15 @@ def _grid(x: Axis, height: float, label: str) -> Markup:
 def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:
     start, end = place.at(task.start or place.begin), place.at(task.end or place.end)
     seconds = task.seconds
-    said = "running" if seconds is None else format_duration(seconds)
+    duration = "running" if seconds is None else format_duration(seconds)
     tries = f", try {task.try_number}" if task.try_number > 1 else ""
     name = task.task_id if task.map_index < 0 else f"{task.task_id} [{task.map_index}]"
     return Markup(
         '<text class="row" x="{lx}" y="{ty:.1f}" text-anchor="end">{name}</text>'
         '<rect class="task state-{state}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" '
         'rx="4">'
-        "<title>{name}: {state}, {said}{tries}</title></rect>"
-        '<text class="tick" x="{rx:.1f}" y="{ty:.1f}">{said}{tries}</text>'
+        "<title>{name}: {state}, {duration}{tries}</title></rect>"
+        '<text class="tick" x="{rx:.1f}" y="{ty:.1f}">{duration}{tries}</text>'
     ).format(
         lx=_LEFT - 12,
         ty=top + _TASK_HEIGHT * 0.72,
@@ -168,7 +168,7 @@ def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:
         y=top,
         w=max(2.0, end - start),
         h=_TASK_HEIGHT,
-        said=said,
+        duration=duration,
         tries=tries,
         rx=max(start + 2, end) + 7,
     )
@@ -177,7 +177,7 @@ def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:
 def _job_row(job: JobRecord, place: _Place, top: float) -> Markup:
     rect = Markup(
         '<rect class="phase-{css}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" rx="2">'
-        "<title>{job}: {name}, {said}</title></rect>"
+        "<title>{job}: {name}, {duration}</title></rect>"
     )
     label = Markup('<text class="sub" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
         _LEFT - 12, top + _JOB_HEIGHT * 0.9, f"job {job.attempts}" if job.attempts > 1 else "job"
@@ -191,7 +191,7 @@ def _job_row(job: JobRecord, place: _Place, top: float) -> Markup:
             h=_JOB_HEIGHT,
             job=job.name,
             name=phase.name,
-            said=format_duration(phase.end - phase.start),
+            duration=format_duration(phase.end - phase.start),
         )
         for phase in job_phases(job, place.end)
     )

@@ -39,9 +39,9 @@ class Dot:
     @property
     def title(self) -> str:
         """Text of the tooltip."""
-        said = "no objective" if self.objective is None else f"{self.objective:.5g}"
+        result = "no objective" if self.objective is None else f"{self.objective:.5g}"
         values = ", ".join(f"{name} {_short(value)}" for name, value in self.values.items())
-        return f"trial {self.number} ({self.kind}): {said}; {values}"
+        return f"trial {self.number} ({self.kind}): {result}; {values}"
 
 
 def best_so_far(dots: Sequence[Dot], *, metric: str, maximize: bool, frame: Frame) -> Markup:

@@ -120,20 +120,20 @@ def verdict_view(record: RunRecord) -> FailureView | None:
     """Return the verdict of the rule that ended the training; None if no rule did."""
     if record.verdict is None:
         return None
-    told = record.verdict
+    verdict = record.verdict
     skipped = ", ".join(task.task_id for task in record.tasks if task.state == "skipped")
     labelled = (
-        ("evidence", told.get("evidence")),
-        ("last checkpoint", told.get("last_checkpoint") or "none"),
+        ("evidence", verdict.get("evidence")),
+        ("last checkpoint", verdict.get("last_checkpoint") or "none"),
         ("skipped after it", skipped),
-        ("all verdicts", told.get("rules_uri")),
+        ("all verdicts", verdict.get("rules_uri")),
         (
             "next step",
             "fix the cause and start a new run; to continue anyway, clear the task train",
         ),
     )
     return FailureView(
-        headline=f"Rule {told['rule']} ended the training{at_step(told['step'])}",
+        headline=f"Rule {verdict['rule']} ended the training{at_step(verdict['step'])}",
         details=tuple((name, str(value)) for name, value in labelled if value),
     )
 
@@ -186,9 +186,9 @@ def _finding_line(finding: Mapping[str, Any]) -> str:
         (finding.get("got"), "Got {}. "),
         (finding.get("allowed"), "Allowed: {}. "),
     )
-    said = "".join(form.format(value) for value, form in parts if value)
+    text = "".join(form.format(value) for value, form in parts if value)
     step = str(finding.get("next_step") or "")
-    return f"{said}{step[:1].upper()}{step[1:]}".strip()
+    return f"{text}{step[:1].upper()}{step[1:]}".strip()
 
 
 def tasks_not_run(record: RunRecord) -> str:
@@ -374,10 +374,10 @@ def conf_rows(record: RunRecord) -> list[Row]:
 def job_state(job: JobRecord) -> tuple[str, str]:
     """Return a job's status with its secondary status, and its tone."""
     finer = job.secondary_status
-    said = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
+    text = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
     if job.succeeded:
-        return said, "good"
-    return said, "bad" if job.status in TERMINAL_STATUSES else "warn"
+        return text, "good"
+    return text, "bad" if job.status in TERMINAL_STATUSES else "warn"
 
 
 def moment(epoch: float | None) -> str:

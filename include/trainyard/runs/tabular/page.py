@@ -98,18 +98,18 @@ def importance_bars(record: TabularRecord) -> list[ScoreBar]:
 
 def metric_rows(record: TabularRecord) -> Iterable[tuple[str, str, str, str, bool]]:
     """Yield (name, validation, test, baseline, is_objective) for each metric of the test rows, the objective first."""
-    told = record.evaluation
-    if told is None:
+    evaluation = record.evaluation
+    if evaluation is None:
         return
     best = (record.search or {}).get("best", {})
     validation = best.get("metrics", {}).get("Validation", {})
-    names = sorted(told["metrics"], key=lambda name: (name != record.metric, name))
+    names = sorted(evaluation["metrics"], key=lambda name: (name != record.metric, name))
     for name in names:
         yield (
             name,
             _number(validation[name]) if name in validation else _ABSENT,
-            _number(told["metrics"][name]),
-            _number(told["baseline"][name]) if name in told["baseline"] else _ABSENT,
+            _number(evaluation["metrics"][name]),
+            _number(evaluation["baseline"][name]) if name in evaluation["baseline"] else _ABSENT,
             name == record.metric,
         )
 
@@ -127,13 +127,13 @@ def _subtitle(record: TabularRecord) -> str:
 
 
 def _tiles(record: TabularRecord) -> Iterable[views.Tile]:
-    told, search = record.evaluation, record.search
-    if told and record.metric in told["metrics"]:
+    evaluation, search = record.evaluation, record.search
+    if evaluation and record.metric in evaluation["metrics"]:
         beats = record.beats_baseline
         yield views.Tile(
             name=f"{record.metric} on the test rows",
-            value=_number(told["metrics"][record.metric]),
-            note=f"baseline {_number(told['baseline'][record.metric])}",
+            value=_number(evaluation["metrics"][record.metric]),
+            note=f"baseline {_number(evaluation['baseline'][record.metric])}",
             tone="good" if beats else "bad" if beats is False else "",
         )
     if search:
@@ -162,18 +162,18 @@ def _ended(search: Mapping[str, Any]) -> str:
 
 def _budget(search: Mapping[str, Any]) -> str:
     seconds = search.get("billable_seconds")
-    told = "" if seconds is None else f"{format_duration(seconds)} billed"
+    billed = "" if seconds is None else f"{format_duration(seconds)} billed"
     budget = search.get("budget_usd")
-    return told if budget is None else f"{told}, of {format_usd(budget)}"
+    return billed if budget is None else f"{billed}, of {format_usd(budget)}"
 
 
 def _matrix(record: TabularRecord) -> dict[str, Any] | None:
-    told = record.evaluation or {}
-    if "confusion_matrix" not in told:
+    evaluation = record.evaluation or {}
+    if "confusion_matrix" not in evaluation:
         return None
     return {
-        "classes": told["classes"],
-        "rows": list(zip(told["classes"], told["confusion_matrix"], strict=True)),
+        "classes": evaluation["classes"],
+        "rows": list(zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True)),
     }
 
 

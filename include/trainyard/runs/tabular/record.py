@@ -61,10 +61,14 @@ class TabularRecord:
     @property
     def beats_baseline(self) -> bool | None:
         """True if the model is better than the baseline on the test rows; None if unknown."""
-        name, told = self.metric, self.evaluation
-        if told is None or name not in told["metrics"] or name not in told["baseline"]:
+        name, evaluation = self.metric, self.evaluation
+        if (
+            evaluation is None
+            or name not in evaluation["metrics"]
+            or name not in evaluation["baseline"]
+        ):
             return None
-        model, baseline = float(told["metrics"][name]), float(told["baseline"][name])
+        model, baseline = float(evaluation["metrics"][name]), float(evaluation["baseline"][name])
         return model < baseline if self.is_minimized else model > baseline
 
     def to_json(self) -> str:

@@ -47,10 +47,10 @@ def mpi_hyperparameters(
     processes_per_host: int | None, custom_mpi_options: str
 ) -> dict[str, object]:
     """Return the hyperparameters that select mpirun."""
-    told: dict[str, object] = {
+    hyperparameters: dict[str, object] = {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_custom_mpi_options": custom_mpi_options,
     }
     if processes_per_host is not None:
-        told["sagemaker_mpi_num_of_processes_per_host"] = processes_per_host
-    return told
+        hyperparameters["sagemaker_mpi_num_of_processes_per_host"] = processes_per_host
+    return hyperparameters

@@ -105,15 +105,17 @@ class PytorchDdp:
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return the hyperparameters for the toolkit."""
-        told = _num_ranks(self.processes_per_host)
+        hyperparameters = _num_ranks(self.processes_per_host)
         if target.framework != "huggingface":
-            return {**_smddp_hyperparameters(target, self.custom_mpi_options), **told}
-        told["sagemaker_pytorch_ddp_enabled"] = True
+            return {**_smddp_hyperparameters(target, self.custom_mpi_options), **hyperparameters}
+        hyperparameters["sagemaker_pytorch_ddp_enabled"] = True
         if target.instance_type is not None:
-            told["sagemaker_instance_type"] = target.instance_type
+            hyperparameters["sagemaker_instance_type"] = target.instance_type
         if self.custom_mpi_options:  # the SDK loses them; the toolkit reads them
-            told["sagemaker_distributed_dataparallel_custom_mpi_options"] = self.custom_mpi_options
-        return told
+            hyperparameters["sagemaker_distributed_dataparallel_custom_mpi_options"] = (
+                self.custom_mpi_options
+            )
+        return hyperparameters
 
 
 def _num_ranks(processes_per_host: int | None) -> dict[str, object]:

@@ -51,9 +51,9 @@ class TorchDistributed:
 
 def torchrun_hyperparameters(target: Target, processes_per_host: int | None) -> dict[str, object]:
     """Return the hyperparameters that select torchrun; for instance groups the SDK sends no instance type."""
-    told: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
+    hyperparameters: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
     if target.instance_type is not None:
-        told["sagemaker_instance_type"] = target.instance_type
+        hyperparameters["sagemaker_instance_type"] = target.instance_type
     if processes_per_host is not None:
-        told["sagemaker_mpi_num_of_processes_per_host"] = processes_per_host
-    return told
+        hyperparameters["sagemaker_mpi_num_of_processes_per_host"] = processes_per_host
+    return hyperparameters

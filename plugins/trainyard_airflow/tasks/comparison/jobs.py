@@ -12,7 +12,7 @@ from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.script_check import ScriptJob, script_findings
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.tasks.end_to_end.jobs import training_hyperparameters, training_spec
-from trainyard_airflow.tasks.end_to_end.lint import SAID_BY_THE_PLAN, UNSET_PATHS, UNSET_ROLE
+from trainyard_airflow.tasks.end_to_end.lint import REPORTED_BY_PLAN, UNSET_PATHS, UNSET_ROLE
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator
     except SpecError:  # `plan_comparison` reports it
         return
     cells, _ = cells_of(conf)
-    told = script_findings(scripts, [_script_job(each, conf.run) for each in cells])
+    refusals = script_findings(scripts, [_script_job(each, conf.run) for each in cells])
     by_cell = {
         cell.name: [*_of_cell(cell, conf.run), *refused]
-        for cell, refused in zip(cells, told, strict=True)
+        for cell, refused in zip(cells, refusals, strict=True)
     }
     yield from merged_findings(by_cell)
     for entry_point in dict.fromkeys(each.entry_point for each in cells):
@@ -115,7 +115,7 @@ def _of_cell(cell: Cell, run: RunConf) -> Iterator[Finding]:
     except SpecError as error:
         yield from error.findings
         return
-    yield from (each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)
+    yield from (each for each in lint(spec) if each.where not in REPORTED_BY_PLAN)
 
 
 def _script_job(cell: Cell, run: RunConf) -> ScriptJob:

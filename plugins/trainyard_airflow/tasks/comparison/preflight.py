@@ -66,7 +66,7 @@ class ComparisonPreflightOperator(PreflightOperator):
     def _state(
         self, context: Context, plan: Any, place: Mapping[str, str], region: str
     ) -> RunState[RunConf]:
-        self.tell_cost(plan, budget_usd=plan.conf.run.budget_usd)
+        self.log_cost(plan, budget_usd=plan.conf.run.budget_usd)
         self.log.info("%d trainings: %s", len(plan.cells), ", ".join(c.name for c in plan.cells))
         return run_state(
             context,

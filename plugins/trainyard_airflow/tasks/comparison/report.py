@@ -68,7 +68,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         record = self._record(context, [*facts, *mapped.values()], state, records, ledger)
         findings = findings_of(record)
         written = self._write_comparison(record, findings, to=paths.report)
-        for line in _told(record, findings):
+        for line in _summary_lines(record, findings):
             self.log.info("%s", line)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, written["report_html"])
         return {
@@ -154,7 +154,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         return {"report_html": html, "report_json": data, "table": table}
 
 
-def _told(record: ComparisonRecord, findings: Findings) -> Sequence[str]:
+def _summary_lines(record: ComparisonRecord, findings: Findings) -> Sequence[str]:
     from trainyard.runs.comparison.table import table_lines
 
     return [*table_lines(record, findings), *(f"{k.strategy}: {k.words}" for k in findings.knees)]

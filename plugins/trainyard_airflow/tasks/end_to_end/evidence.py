@@ -113,15 +113,15 @@ def _watched(
         final[job.name] or _document(objects, document_below(output, job.name, name=LIVE_NAME))
         for job in jobs
     ]
-    told = [
+    written = [
         each for each in documents if each and (each["num_records"] or each.get("service_rules"))
     ]
-    if not told:
+    if not written:
         return None, []
     unwatched = [job.name for job in jobs if job.started_at is not None and not final[job.name]]
     if unwatched:
         log.warning("Job %s has no final verdicts", ", ".join(unwatched))
-    return {**merged(told), "judged": "statistics"}, unwatched
+    return {**merged(written), "judged": "statistics"}, unwatched
 
 
 def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
@@ -129,8 +129,8 @@ def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
     return None if content is None else dict(json.loads(content))
 
 
-def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
-    return {**with_log(told, by_log), "judged": "statistics and log"}
+def _both(by_statistics: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
+    return {**with_log(by_statistics, by_log), "judged": "statistics and log"}
 
 
 def _judged(

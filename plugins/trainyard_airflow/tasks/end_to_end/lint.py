@@ -32,7 +32,7 @@ C = TypeVar("C", bound="BaseRunConf")
 # Placeholder addresses of the job, which the linter does not read.
 UNSET_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
 UNSET_ROLE = "arn:aws:iam::000000000000:role/role"
-SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
+REPORTED_BY_PLAN = ("distribution.processes_per_host",)
 
 
 def params_findings(
@@ -62,14 +62,14 @@ def training_findings(
     conf: C,
     training: Callable[[C], TrainingJobSpec],
     *,
-    said_by_the_plan: Collection[str] = SAID_BY_THE_PLAN,
+    reported_by_plan: Collection[str] = REPORTED_BY_PLAN,
 ) -> tuple[Finding, ...]:
     """Return the findings on settings of a training that AWS would reject, ignore or mishandle, and on its rules.
 
     Args:
         conf: the run's conf.
         training: returns the training job of the conf.
-        said_by_the_plan: fields whose findings are omitted, because the run's plan reports them.
+        reported_by_plan: fields whose findings are omitted, because the run's plan reports them.
     """
     from trainyard.rules.configuration import rules_findings
     from trainyard.rules.service_rules import service_findings, unwatched_findings
@@ -81,7 +81,7 @@ def training_findings(
     judged = replace(conf, debugger=Debugger.OWN) if wrong else conf
     linted = lint(with_judge(training(judged), judged))
     unwatched = unwatched_findings(conf.debugger, is_watched=conf.watch_rules)
-    kept = (each for each in linted if each.where not in said_by_the_plan)
+    kept = (each for each in linted if each.where not in reported_by_plan)
     return (*kept, *wrong, *unwatched)
 
 

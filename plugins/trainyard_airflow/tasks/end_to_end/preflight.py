@@ -274,7 +274,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         except (SpecError, BudgetExceededError):  # a setting that only a processing job supports
             return plan, findings
         reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
-        told = Finding(
+        fallback = Finding(
             where="evaluation_place",
             what="is 'auto', and the quota is too small for a processing job, so the training job evaluates the test "
             "split as its last step",
@@ -286,7 +286,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         other = replace(
             other, evaluation=replace(other.evaluation, reason=reason, may_fall_back=False)
         )
-        return other, [*(each for each in findings if each not in lacking), told]
+        return other, [*(each for each in findings if each not in lacking), fallback]
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:
         """Yield a finding for each of the account's quotas that is too small for the run."""
@@ -426,7 +426,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def _state(
         self, context: Context, plan: Any, place: Mapping[str, str], region: str
     ) -> RunState[Any]:
-        self.tell_cost(plan, budget_usd=plan.conf.budget_usd, max_cost_usd=plan.conf.max_cost_usd)
+        self.log_cost(plan, budget_usd=plan.conf.budget_usd, max_cost_usd=plan.conf.max_cost_usd)
         self.log_evaluation(plan)
         return run_state(
             context,
@@ -453,7 +453,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Return the instance type of the evaluation, with the reason for it."""
         return str(plan.evaluation.reason)
 
-    def tell_cost(
+    def log_cost(
         self,
         plan: RunPlan | ComparisonPlan | ScriptPlan,
         *,
@@ -607,8 +607,8 @@ class _Findings:
                 self.add(replace(each, **severity) for each in missing)
         if right.get("tokenizer"):
             self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
-        if told := right.get("notifications"):
-            self.add(_topic_findings(clients, told))
+        if notifications := right.get("notifications"):
+            self.add(_topic_findings(clients, notifications))
         return {"bucket": bucket or "", "role": role or ""}
 
     def raise_errors(self, *, subject: str) -> None:
@@ -644,10 +644,10 @@ def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> It
     from trainyard_airflow.hooks import account_check
 
     try:
-        told = read_spec(Notifications, notifications)
+        spec = read_spec(Notifications, notifications)
     except SpecError:
         return ()
-    return account_check.topic_findings(clients, told)
+    return account_check.topic_findings(clients, spec)
 
 
 def triggering_params(context: Context) -> dict[str, Any]:

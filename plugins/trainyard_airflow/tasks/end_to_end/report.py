@@ -121,9 +121,9 @@ class ReportOperator(ClosingReportOperator):
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         describe_task(_trace_attributes(record, report=html))
-        self._tell_failure(context, facts, record, paths, report=html)
+        self._notify_failure(context, facts, record, paths, report=html)
         notifications = ((state or {}).get("conf") or {}).get("notifications")
-        tell_stop(self.clients, record, notifications, paths=paths, report=html)
+        notify_stop(self.clients, record, notifications, paths=paths, report=html)
         self._keep_measurement(record, facts, paths)
         return {
             "report_html": html,
@@ -262,7 +262,7 @@ class ReportOperator(ClosingReportOperator):
             output=paths.output,
         )
 
-    def _tell_failure(
+    def _notify_failure(
         self,
         context: Context,
         facts: Mapping[str, TaskFacts],
@@ -274,7 +274,7 @@ class ReportOperator(ClosingReportOperator):
         """Notify the conf's topic of a run that failed."""
         state = facts[TaskId.PREFLIGHT].result or {}
         task = facts.get(str((record.failure or {}).get("task_id")))
-        tell_failure(
+        notify_failure(
             self.clients,
             record.failure,
             notifications=(state.get("conf") or context["params"]).get("notifications"),
@@ -333,7 +333,7 @@ class ReportOperator(ClosingReportOperator):
         return document
 
 
-def tell_failure(
+def notify_failure(
     clients: AwsClients,
     failure: Mapping[str, Any] | None,
     *,
@@ -365,7 +365,7 @@ def tell_failure(
     return notify(clients, notifier, notice)
 
 
-def tell_stop(
+def notify_stop(
     clients: AwsClients,
     record: RunRecord,
     notifications: Mapping[str, Any] | None,

@@ -145,7 +145,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     if conf.tune:
         found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
         conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
-        _tell_winner(state, found, conf)
+        _log_winner(state, found, conf)
     spec = training_spec(
         conf,
         paths=state.paths,
@@ -165,7 +165,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
     return watch_plan(conf, on_stop=conf.on_rule_stop)
 
 
-def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -> None:
+def _log_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -> None:
     """Log the best trial, and the origin of each hyperparameter of the training."""
     best = found.best
     log.info(

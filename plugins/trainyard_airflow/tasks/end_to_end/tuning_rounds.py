@@ -18,7 +18,7 @@ from trainyard.tuning.ask_tell import (
     NUM_ROUNDS,
     SHORT,
     AskedTrials,
-    Told,
+    TrialResult,
     ask,
     rung_steps,
     winner,
@@ -75,7 +75,7 @@ class AskTrialsOperator(ConnectedOperator):
         if search is None:
             return []
         rounds = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds")
-        rows = rounds.told(context, before=self.number)
+        rows = rounds.results(context, before=self.number)
         if (known := rounds.asked(self.number)) is not None:
             self.log.info(
                 "Round %d was requested before: the same %d trials", self.number, len(known)
@@ -86,11 +86,11 @@ class AskTrialsOperator(ConnectedOperator):
         count = room if affordable is None else min(room, affordable)
         if room > 0 and count <= 0:
             self._leave_off(state.conf, search, rows)
-        told = [row_told(each) for each in rows]
+        results = [trial_result(each) for each in rows]
         steps = rung_steps(search, max_steps=state.conf.max_steps)
         is_last = self.number == NUM_ROUNDS or len(rows) + count >= search.max_jobs
         batch = ask(
-            search, told, count=max(0, count), steps=steps, is_last=is_last, seed=state.conf.seed
+            search, results, count=max(0, count), steps=steps, is_last=is_last, seed=state.conf.seed
         )
         for each in batch:
             kind = "long" if each.rung == LONG else "short"
@@ -140,12 +140,12 @@ class ChooseTrialOperator(ConnectedOperator):
         search = search_of(state.conf)
         if search is None:
             return None
-        rows = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds").told(
+        rows = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds").results(
             context, before=NUM_ROUNDS + 1
         )
-        told = [row_told(each) for each in rows]
-        best = winner(search, told)
-        trials = [_trial(row, told) for row in rows]
+        results = [trial_result(each) for each in rows]
+        best = winner(search, results)
+        trials = [_trial(row, results) for row in rows]
         self.objects.write(self.trials_uri, to_parquet(trials), content_type=PARQUET)
         if best is None:
             raise JobFailedError(
@@ -153,7 +153,7 @@ class ChooseTrialOperator(ConnectedOperator):
                 job_name=trials[-1].training_job_name if trials else "",
                 next_step="read the logs of the trials' tasks",
             )
-        row = rows[told.index(best)]
+        row = rows[results.index(best)]
         self.log.info(
             "Trial %d won: %s %g, %s",
             best.asked.number,
@@ -211,7 +211,7 @@ class Rounds:
         """Store the trials of a round, and return them as read from JSON."""
         return self._write(f"asked-{number}.json", batch)
 
-    def told(self, context: Context, *, before: int) -> list[dict[str, Any]]:
+    def results(self, context: Context, *, before: int) -> list[dict[str, Any]]:
         """Return the results of all rounds before `before`, in the order of their trials.
 
         The results of a round are read from the XComs of its mapped tasks once, and then stored.
@@ -293,9 +293,9 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def row_told(row: Mapping[str, Any]) -> Told:
+def trial_result(row: Mapping[str, Any]) -> TrialResult:
     """Return a row of `told-<n>.json` as a result for the study."""
-    return Told(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
+    return TrialResult(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
 
 
 def _results(
@@ -335,9 +335,9 @@ def _cost(job: Mapping[str, Any]) -> float | None:
     return total if is_complete else None
 
 
-def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
+def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:
     asked = AskedTrials.from_dict(row["asked"])
-    has_long = any(each.asked.rung == LONG for each in told)
+    has_long = any(each.asked.rung == LONG for each in results)
     return Trial(
         training_job_name=row["training_job_name"],
         definition=f"trial {asked.number}, {asked.num_steps} steps",

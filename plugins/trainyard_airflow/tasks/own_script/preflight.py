@@ -12,7 +12,7 @@ from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.tasks.end_to_end.lint import (
-    SAID_BY_THE_PLAN,
+    REPORTED_BY_PLAN,
     UNSET_PATHS,
     UNSET_ROLE,
     training_findings,
@@ -74,8 +74,8 @@ class ScriptPreflightOperator(PreflightOperator):
                 next_step="add it to metric_definitions, or set an evaluation_entry_point",
             )
         try:
-            by_plan = SAID_BY_THE_PLAN if conf.distribution is None else ()
-            yield from training_findings(conf, _unset_training, said_by_the_plan=by_plan)
+            by_plan = REPORTED_BY_PLAN if conf.distribution is None else ()
+            yield from training_findings(conf, _unset_training, reported_by_plan=by_plan)
             _render_evaluation(conf)
         except SpecError as error:
             yield from error.findings

@@ -117,9 +117,13 @@ def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
     """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; or None."""
     for each in facts:
         if each.state == "failed":
-            told = each.failure or {
+            error = each.failure or {
                 "what": "the task was marked failed, or its worker died: see its log"
             }
             log_tail = (each.failed_job or {}).get("log_tail")
-            return {"task_id": each.task_id, **told, **({"log_tail": log_tail} if log_tail else {})}
+            return {
+                "task_id": each.task_id,
+                **error,
+                **({"log_tail": log_tail} if log_tail else {}),
+            }
     return None

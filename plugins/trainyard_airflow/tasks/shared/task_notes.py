@@ -42,8 +42,8 @@ def note_failure(context: Context) -> None:
     if isinstance(error, AirflowFailException) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, TrainingRunError):
-        told = error.to_dict()
+        data = error.to_dict()
     else:
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
-        told = {"error": kind, "what": shortened(str(error or "the task failed"), limit=2000)}
-    ti.xcom_push(key=FAILURE_XCOM_KEY, value=told)
+        data = {"error": kind, "what": shortened(str(error or "the task failed"), limit=2000)}
+    ti.xcom_push(key=FAILURE_XCOM_KEY, value=data)
