@@ -14,7 +14,8 @@ import pytest
 from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.conftest import RunningEngine
-from tests.dags.test_own_script import put_faults, put_quotas, states_of
+from tests.dags.engine_faults import put_faults, put_quotas
+from tests.dags.test_own_script import states_of
 from tests.dags.test_train_end_to_end import result, stored
 from tests.plugins.conftest import connection_json
 from tests.sagemaker_engine.images.built import need_built

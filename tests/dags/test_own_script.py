@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import requests
 
 from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.dags.airflow_home import REPOSITORY
-from tests.dags.engine_faults import put_faults
+from tests.dags.engine_faults import put_faults, put_quotas
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
 from tests.sagemaker_engine.images.built import need_built
@@ -67,12 +66,6 @@ def digits(engine: RunningEngine, s3: Any) -> dict[str, Any]:
         "inputs": {"train": f"{place}/train/"},
         "evaluation_inputs": {"test": f"{place}/test/"},
     }
-
-
-def put_quotas(engine: RunningEngine, *names: str) -> None:
-    """Allow four instances of each of these quotas."""
-    url = f"{engine.endpoint_url}/_engine/quotas"
-    requests.put(url, json={"*": dict.fromkeys(names, 4)}, timeout=10).raise_for_status()
 
 
 def states_of(dag_run: Any) -> dict[str, str]:

@@ -23,7 +23,7 @@ import pytest
 from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from sagemaker_engine.testing.running_engine import RunningEngine
-from tests.dags.test_own_script import put_quotas
+from tests.dags.engine_faults import put_quotas
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
 from tests.sagemaker_engine.images.built import need_built

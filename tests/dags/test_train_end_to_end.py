@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dags.engine_faults import put_faults
+from tests.dags.engine_faults import put_faults, put_quotas
 from tests.plugins.conftest import IMAGE
 from tests.plugins.test_training_plans import ON_DEMAND, RESERVE_S, close_soon, ladder, plan_of
 from trainyard.sagemaker_api import training_plan
@@ -66,12 +66,12 @@ def result(dag_run: Any, task_id: str, key: str = "return_value") -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def put_source(s3: Any, bucket: str) -> str:
-    """Return the address of six files of text."""
+def put_source(s3: Any, bucket: str, *, of: str = "text") -> str:
+    """Return the address of six files of text; those of another `of` are another data set."""
     for number in range(6):
-        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
-        s3.put_object(Bucket=bucket, Key=f"raw/text/{number}.txt", Body=text.encode())
-    return f"s3://{bucket}/raw/text/"
+        text = "".join(f"line {line} of file {number} {of}\n" for line in range(4000))
+        s3.put_object(Bucket=bucket, Key=f"raw/{of}/{number}.txt", Body=text.encode())
+    return f"s3://{bucket}/raw/{of}/"
 
 
 def stored(s3: Any, uri: str) -> bytes:
@@ -90,7 +90,7 @@ def recounted(s3: Any, uri: str, folder: Path) -> int:
 def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     database, aws_connection, s3, sagemaker, tmp_path
 ):
-    source = put_source(s3, aws_connection.bucket)
+    source = put_source(s3, aws_connection.bucket, of="sharded-by-a-job")
 
     dag_run, states = run(
         database, source=source, shard_instance_count=2, register_when="test_loss < 100"
@@ -171,6 +171,7 @@ SEARCH = {
 def test_search_comes_before_the_training_which_takes_the_winner(database, aws_connection, s3):
     dag_run, states = run(database, **SEARCH)
 
+    assert states.pop("smoke_test") == "skipped"
     assert set(states.values()) == {"success"}
     found = result(dag_run, "tune")
     assert found["is_complete"]
@@ -304,7 +305,7 @@ def test_training_begins_in_a_plan_and_ends_on_the_next_tier(
                 database,
                 capacity_ladder=ladder(plan["TrainingPlanName"], ON_DEMAND),
                 stop_reserve_s=RESERVE_S,
-                source=put_source(s3, aws_connection.bucket),
+                source=put_source(s3, aws_connection.bucket, of="planned"),
                 shard_instance_count=1,
                 instance_count=1,
                 max_steps=4000,
@@ -364,7 +365,7 @@ def test_a_mixture_is_trained_by_its_shares_and_resumes_exactly(
         body = "\n".join(rows).encode()
         s3.put_object(Bucket=bucket, Key=f"raw/mixed-code/{number}.jsonl", Body=body)
     code = {"source": f"s3://{bucket}/raw/mixed-code/", "weight": 1, "text_column": "body"}
-    mixture = {"web": {"source": put_source(s3, bucket), "weight": 3}, "code": code}
+    mixture = {"web": {"source": put_source(s3, bucket, of="mixed-web"), "weight": 3}, "code": code}
     put_faults(aws_connection, {"what": "interrupt", "job": "*-train-*", "at": {"step": 12}})
     try:
         dag_run, states = run(
@@ -399,6 +400,7 @@ def test_a_mixture_is_trained_by_its_shares_and_resumes_exactly(
 
 @pytest.mark.slow
 def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connection, s3):
+    put_quotas(aws_connection, "ml.g7e.12xlarge for processing job usage")
     dag_run, states = run(database, evaluation_instance_type="ml.g7e.12xlarge")
 
     assert (states.pop("smoke_test"), states.pop("tune")) == ("skipped", "skipped")

@@ -136,10 +136,12 @@ class Proving:
 
     def _hosts(self, name: str) -> dict[int, str]:
         """Return where each rank ran, as the headers of its statistics say."""
-        headers = []
-        for key in self.bench.keys(f"checkpoints/{name}/statistics/rank-"):
-            with self.bench.objects.open(BUCKET, key) as file:
-                headers.append(json.loads(file.readline()))
+        files = self.bench.archive(f"out/{name}/output/output.tar.gz")
+        headers = [
+            json.loads(content.partition(b"\n")[0])
+            for file, content in files.items()
+            if "statistics/rank-" in file
+        ]
         return {each["rank"]: each["host"] for each in headers}
 
     def _put_data(self) -> None:
