@@ -62,6 +62,9 @@ class TaskSurroundings:
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = json.loads(json.dumps(value))
 
+    def xcom_pull(self, *, key: str, **_: Any) -> Any:
+        return self.xcoms.get(key)
+
     def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
         return {self.run_id: {self.task_id: self.state}}
 

@@ -45,8 +45,8 @@ class RegisterSurroundings(TaskSurroundings):
 
     id: uuid.UUID = field(default_factory=uuid.uuid4)
 
-    def xcom_pull(self, task_ids: str) -> Any:
-        return self.xcoms.get(task_ids)
+    def xcom_pull(self, task_ids: str, key: str = "return_value", **_: Any) -> Any:
+        return self.xcoms.get(task_ids if key == "return_value" else key)
 
 
 @pytest.fixture

@@ -71,6 +71,25 @@ def test_each_delay_of_a_run_is_at_its_cause() -> None:
     assert found.share == pytest.approx(160 / 350)
 
 
+@pytest.mark.parametrize(
+    ("answered_at", "end", "waited_s"),
+    [(150, 160, 40), (None, 130, 20), (None, None, 90)],
+    ids=["answered", "cleared while it waits", "still waiting"],
+)
+def test_a_question_waits_for_a_person_until_its_answer(
+    answered_at: float | None, end: float | None, waited_s: float
+) -> None:
+    register = {**task("register", 100, end), "asked_at": 110, "answered_at": answered_at}
+    found = goodput(begun_at=0, ended_at=200, tasks=[register], jobs=(), starts=())
+    assert known(found) == {"waiting for a person": waited_s, "in Airflow": 200 - waited_s}
+
+
+def test_a_job_that_runs_while_a_person_is_asked_counts() -> None:
+    asking = {**task("register", 30, 400), "asked_at": 30, "answered_at": 400}
+    found = goodput(begun_at=0, ended_at=400, tasks=[asking], jobs=(TRAINING,), starts=STARTS)
+    assert known(found)["waiting for a person"] == 400 - 310
+
+
 def test_stalls_are_taken_from_the_steps() -> None:
     found = goodput(
         begun_at=0,

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.runs.sample_run import processing_snapshot, sample_record, training_snapshot
+from tests.runs.sample_run import (
+    processing_snapshot,
+    sample_record,
+    sample_tasks,
+    training_snapshot,
+)
 from trainyard.runs.builder import job_record
 from trainyard.runs.measured import run_measurement
 from trainyard.runs.report.views import cost_rows
@@ -61,6 +66,20 @@ def test_run_that_did_not_succeed_teaches_nothing() -> None:
     record = plain_record(failure={"task_id": "train", "what": "x"})
 
     assert run_measurement(record, conf_of(record)) is None
+
+
+def test_wait_for_a_person_is_not_learned() -> None:
+    record = plain_record()
+    *others, register = sample_tasks()
+    asked_at = record.ended_at - 8
+    asking = {**register, "asked_at": asked_at, "answered_at": record.ended_at}
+    asked = plain_record(tasks=[*others, asking])
+
+    times = [run_measurement(each, conf_of(each)) for each in (record, asked)]
+
+    assert times[0] is not None
+    assert times[1] is not None
+    assert times[1].between_jobs_s == pytest.approx(times[0].between_jobs_s - 8)
 
 
 def test_training_that_ended_early_has_no_speed() -> None:

@@ -225,6 +225,8 @@ def _task(each: Mapping[str, Any]) -> TaskRecord:
         end=each.get("end"),
         try_number=each.get("try_number") or 0,
         map_index=-1 if each.get("map_index") is None else each["map_index"],
+        asked_at=each.get("asked_at"),
+        answered_at=each.get("answered_at"),
     )
 
 

@@ -33,6 +33,7 @@ class Cause(StrEnum):
     TESTING = "smoke test"
     SEARCHING = "searching"
     EVALUATING = "evaluating"
+    PERSON = "waiting for a person"
     AIRFLOW = "in Airflow"
 
 
@@ -91,7 +92,8 @@ def goodput(
     Args:
         begun_at: start of the run, epoch seconds.
         ended_at: end of the run, or now if it has not ended; epoch seconds.
-        tasks: `task_id`, `start` and `end` of each task; a time is None until the task has started or ended.
+        tasks: `task_id`, `start`, `end`, and the times of a question to a person, `asked_at` and `answered_at`, of
+            each task; a time is None until the event has happened.
         jobs: `task_id`, `name`, `created_at`, `started_at`, `ended_at` and `transitions` of each job of the run.
         starts: starts of the training processes, in order; empty for a script that prints no metric line.
         stall_seconds: seconds that checkpoints blocked the training.
@@ -134,7 +136,7 @@ _OF_TASKS = {
     TaskId.SEARCH: Cause.SEARCHING,
     TaskId.EVALUATE: Cause.EVALUATING,
 }
-_TASK, _JOB, _TRAINING, _LOST = range(4)
+_TASK, _QUESTION, _JOB, _TRAINING, _LOST = range(5)
 _STARTING = frozenset({"Downloading", "DownloadingTrainingImage"})
 _FINISHING = frozenset({"Uploading", "Stopping"})
 
@@ -143,6 +145,9 @@ def _task_spans(task: Mapping[str, Any], now: float) -> Iterator[_Span]:
     cause = _OF_TASKS.get(task["task_id"])
     if cause and task["start"] is not None:
         yield _Span(task["start"], task["end"] or now, cause, _TASK)
+    if task.get("asked_at") is not None:
+        answered_at = task["answered_at"] or task["end"] or now
+        yield _Span(task["asked_at"], answered_at, Cause.PERSON, _QUESTION)
 
 
 def _job_spans(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import SpecError
 from trainyard.planning.estimate.measurement import JobMeasurement, RunMeasurement
 from trainyard.planning.estimate.work import data_key, works_of
+from trainyard.runs.goodput import Cause
 from trainyard.runs.record import SUCCEEDED
 from trainyard.runs.report.figures import points_of
 from trainyard.task_ids import TaskId
@@ -37,10 +38,11 @@ def run_measurement(record: RunRecord, conf: BaseRunConf) -> RunMeasurement | No
     jobs = tuple(_jobs(record, works))
     spans = [(each.created_at, each.ended_at) for each in record.jobs]
     in_jobs_s = sum(end - begin for begin, end in spans if begin and end)
+    waited_s = ((record.goodput or {}).get("seconds") or {}).get(Cause.PERSON, 0.0)
     return RunMeasurement(
         run_id=record.run_id,
         measured_at=record.ended_at,
-        between_jobs_s=max(0.0, record.wall_seconds - in_jobs_s),
+        between_jobs_s=max(0.0, record.wall_seconds - in_jobs_s - waited_s),
         jobs=jobs,
         data=data_key(conf),
         test_units=units,

@@ -24,7 +24,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of the DAG. Times are epoch seconds, or None if the event has not happened."""
+    """One task of the DAG. Times are epoch seconds, or None if the event has not happened.
+
+    Attributes:
+        asked_at: when the task's newest try began to wait for a person's answer.
+        answered_at: end of this wait.
+    """
 
     task_id: str
     state: str | None
@@ -32,6 +37,8 @@ class TaskRecord:
     end: float | None = None
     try_number: int = 0
     map_index: int = -1
+    asked_at: float | None = None
+    answered_at: float | None = None
 
     @property
     def seconds(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.runs.notifier import Notice
+
+QUESTION_XCOM_KEY = "question"
+"""Times of a task's question in epoch seconds: `asked_at`, and `answered_at`, which is None until the task resumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ def ask_person(
         body=question.body,
         assigned_users=[{"id": each, "name": each} for each in question.users] or None,
     )
+    times = {"asked_at": time.time(), "answered_at": None}
+    context["ti"].xcom_push(key=QUESTION_XCOM_KEY, value=times)
     if send is not None:
         send(_notice(context, question, facts or {}))
     timeout = timedelta(seconds=question.timeout_s)
@@ -97,6 +103,14 @@ def _notice(context: Context, question: Question, facts: Mapping[str, Any]) -> N
         timeout_s=question.timeout_s,
         facts=facts,
     )
+
+
+def end_wait(context: Context) -> None:
+    """Store the end of the wait for a person as an XCom; to be called when the task resumes."""
+    ti: Any = context["ti"]
+    times = ti.xcom_pull(task_ids=ti.task_id, key=QUESTION_XCOM_KEY, map_indexes=ti.map_index)
+    if times:  # an earlier release stored none
+        ti.xcom_push(key=QUESTION_XCOM_KEY, value={**times, "answered_at": time.time()})
 
 
 def answer_in(event: Mapping[str, Any]) -> tuple[str | None, str]:

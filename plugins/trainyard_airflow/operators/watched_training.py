@@ -101,8 +101,10 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         """
         from trainyard.rules.rule_retry import ASK, RuleRetry
         from trainyard_airflow.jobs.rule_stop_policy import planned_retry
+        from trainyard_airflow.operators.person_question import end_wait
         from trainyard_airflow.operators.rule_question import answer_of
 
+        end_wait(context)
         retry = planned_retry(self.watch) or RuleRetry(action=ASK)
         chosen, by = answer_of(event, retry, verdict)
         return self.go(context, lambda run: run.answered(chosen, by, result, verdict))

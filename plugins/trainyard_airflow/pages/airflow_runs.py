@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
@@ -13,6 +14,7 @@ from trainyard.runs.live.facts import OVER, RunRow, TaskRow, mapping
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.links import LINKS_XCOM_KEY
+from trainyard_airflow.operators.person_question import QUESTION_XCOM_KEY
 from trainyard_airflow.operators.sagemaker_job import (
     FAILED_JOB_XCOM_KEY,
     JOB_CONNECTION_XCOM_KEY,
@@ -89,7 +91,10 @@ def _rows(
                 mapping(left[run.id][RESULT_KEY].get(TaskId.PREFLIGHT, {}).get("conf"))
                 or mapping(run.conf)
             ),
-            tasks=tuple(tasks[run.dag_id, run.run_id]),
+            tasks=tuple(
+                replace(each, **left[run.id][QUESTION_XCOM_KEY].get(each.task_id, {}))
+                for each in tasks[run.dag_id, run.run_id]
+            ),
             returned=left[run.id][RESULT_KEY],
             jobs=left[run.id][JOB_XCOM_KEY],
             failed=left[run.id][FAILED_JOB_XCOM_KEY],
@@ -164,7 +169,7 @@ def _left(
     *,
     unreported: Sequence[int],
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return XComs by run id, key and task id: results, failed jobs, and the names, links and connections of jobs.
+    """Return XComs by run id, key and task id: results, failed jobs, questions, and names, links and connections of jobs.
 
     Results that are not mappings, and mapped tasks, are omitted.
 
@@ -177,7 +182,7 @@ def _left(
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
     found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    names = (JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY)
+    names = (JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY, QUESTION_XCOM_KEY)
     keys = (RESULT_KEY, FAILED_JOB_XCOM_KEY, *names)
     query = select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value).where(
         XComModel.dag_run_id.in_(ids), XComModel.key.in_(keys), XComModel.map_index == -1

@@ -14,7 +14,12 @@ OVER = frozenset({"success", "failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One task instance. Times are epoch seconds, or None if the event has not happened."""
+    """One task instance. Times are epoch seconds, or None if the event has not happened.
+
+    Attributes:
+        asked_at: when the task's newest try began to wait for a person's answer.
+        answered_at: end of this wait.
+    """
 
     task_id: str
     map_index: int
@@ -22,6 +27,8 @@ class TaskRow:
     try_number: int
     start: float | None
     end: float | None
+    asked_at: float | None = None
+    answered_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

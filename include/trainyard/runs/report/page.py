@@ -40,6 +40,7 @@ COLOURS: Mapping[str, str] = {
     Cause.SEARCHING: "norm",
     Cause.TESTING: "validation",
     Cause.EVALUATING: "speed",
+    Cause.PERSON: "rate",
     Cause.AIRFLOW: "other",
 }
 """Colour per cause: the name of a variable in the style sheet."""

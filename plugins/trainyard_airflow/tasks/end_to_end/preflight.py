@@ -29,6 +29,7 @@ from trainyard.specs.run_conf import readable_conf
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.operators.person_question import end_wait
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.end_to_end.cost_approval import ask_for_approval, check_approval
@@ -172,7 +173,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     def execute_approved(
         self,
-        context: Context,  # noqa: ARG002  # as Airflow resumes a task
+        context: Context,  # as Airflow resumes a task
         event: Mapping[str, Any],
         result: dict[str, Any],
     ) -> dict[str, Any]:
@@ -181,6 +182,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         Raises:
             BudgetExceededError: the person rejected the cost, or nobody answered in time.
         """
+        end_wait(context)
         check_approval(event, result)
         self.log.info("The run's cost is approved")
         self._result = result

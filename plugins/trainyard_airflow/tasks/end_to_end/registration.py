@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
+from trainyard_airflow.operators.person_question import Question, answer_in, ask_person, end_wait
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
@@ -76,6 +76,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             AirflowSkipException: the person rejected the model, or nobody answered in time.
             RejectedRequestError: the service rejected the version.
         """
+        end_wait(context)
         answer, who = answer_in(event)
         if answer != APPROVE:
             how = "nobody answered in time" if answer is None else f"{who} rejected the model"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import job_record
 from trainyard_airflow.links import LINKS_XCOM_KEY
+from trainyard_airflow.operators.person_question import QUESTION_XCOM_KEY
 from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, STARTED_XCOM_KEY
 
@@ -31,6 +32,7 @@ class TaskFacts:
     failure: Mapping[str, Any] | None
     job_name: str | None
     failed_job: Mapping[str, Any] | None
+    question: Mapping[str, Any] | None
     links: Mapping[str, str]
 
     def to_task(self) -> dict[str, Any]:
@@ -44,6 +46,7 @@ class TaskFacts:
             "start": start,
             "end": end,
             "try_number": tries,
+            **(self.question or {}),
         }
 
     def job_records(self, *, artifact_sha256: str | None) -> Iterator[JobRecord]:
@@ -109,6 +112,7 @@ def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
         failure=left(FAILURE_XCOM_KEY),
         job_name=left(JOB_XCOM_KEY),
         failed_job=left(FAILED_JOB_XCOM_KEY),
+        question=left(QUESTION_XCOM_KEY),
         links=left(LINKS_XCOM_KEY) or {},
     )
 

@@ -16,6 +16,7 @@ const COLORS: Record<string, string> = {
   searching: "norm",
   "smoke test": "validation",
   evaluating: "speed",
+  "waiting for a person": "rate",
 };
 
 export function Goodput({ page }: { page: RunPage }) {
