@@ -78,7 +78,8 @@ class SageMakerJobs:
         except (ThrottledError, BotoCoreError) as error:
             if self._was_created(request[self._api.name_key]):
                 raise NameTakenError(
-                    f"{where} was created by a call whose response was lost", where=where
+                    f"{where} exists: it was created, but the service's response was lost",
+                    where=where,
                 ) from error
             raise
         if answer is None:

@@ -34,7 +34,12 @@ CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Continuity from the log, and the content of rules.json, or None if rules could not be evaluated."""
+    """Evidence of a training for its report.
+
+    Attributes:
+        continuity: steps, interruptions and resumed checkpoints of its jobs, from their logs.
+        rules: the content of rules.json; None if the rules could not be evaluated.
+    """
 
     continuity: Continuity
     rules: dict[str, Any] | None
