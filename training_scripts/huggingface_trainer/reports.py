@@ -6,6 +6,7 @@ import logging
 import math
 import secrets
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from transformers import TrainerCallback
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from trainyard_watch.distributed import Ranks
+from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S
 from trainyard_watch.model_limit import ModelLimit
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class Reports(TrainerCallback):
-    """Callback on each rank for the Trainer's events; `is_stopping` is true if any rank received SIGTERM."""
+    """Callback on each rank for the Trainer's events; `is_stopping` is true if any rank received SIGTERM.
+
+    A thread prints heartbeats until the training begins, in the first step, and in saves. `close` ends it.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,19 @@ class Reports(TrainerCallback):
         self._logged_at, self._logged_step, self._idle_since = time.monotonic(), 0, time.monotonic()
         self.is_stopping = False
         self.evaluated_step, self.validation_loss = 0, math.nan
+        self._alive = ExitStack()
+
+    def keep_alive(self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S) -> None:
+        """Report the run as alive from a thread until the phase ends, for at most `at_most_s` seconds.
+
+        The events of the Trainer begin and end the phases. An earlier phase ends here.
+        """
+        self.close()
+        self._alive.enter_context(self._metrics.kept_alive(step, at_most_s=at_most_s))
+
+    def close(self) -> None:
+        """End the heartbeats of the current phase, if any."""
+        self._alive.close()
 
     def on_train_begin(
         self,
@@ -59,7 +77,7 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Write the `start` event."""
+        """Write the `start` event; the first step may compile kernels."""
         self._logged_at, self._logged_step = time.monotonic(), state.global_step
         self._metrics.write(
             "start",
@@ -71,12 +89,14 @@ class Reports(TrainerCallback):
             max_steps=state.max_steps,
             attempt_id=secrets.token_hex(4),
         )
+        self.keep_alive(state.global_step, at_most_s=START_TIMEOUT_S)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Synchronise the stop request; request a log and a checkpoint at the last step."""
         self.is_stopping = agree(self._stop.received, args.device)
+        self.close()
         is_last = self.is_stopping or state.global_step >= state.max_steps
         control.should_training_stop |= is_last
         control.should_save |= is_last
@@ -85,6 +105,18 @@ class Reports(TrainerCallback):
         self._idle_since = time.monotonic()
         if self.is_stopping and state.global_step < state.max_steps:
             log.warning("SIGTERM: stopping after step %d", state.global_step)
+        if control.should_save and not control.should_evaluate:  # until `on_save`
+            self.keep_alive(state.global_step)
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,  # noqa: ARG002  # the interface
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Report the run as alive after each batch of an evaluation."""
+        self._metrics.write_alive(state.global_step)
 
     def on_log(
         self,
@@ -122,7 +154,7 @@ class Reports(TrainerCallback):
         self,
         args: TrainingArguments,  # noqa: ARG002  # the interface
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,
         metrics: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
@@ -136,6 +168,8 @@ class Reports(TrainerCallback):
             validation_tokens=self._num_evaluated * self._hp.sequence_length,
         )
         self._logged_at = self._idle_since = time.monotonic()
+        if control.should_save:  # a save follows, until `on_save`
+            self.keep_alive(state.global_step)
 
     def on_save(
         self,
@@ -155,6 +189,7 @@ class Reports(TrainerCallback):
             self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
             self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)
             self._limit.note_checkpoint(seconds=seconds, num_bytes=size)
+        self.close()
         self._logged_at = time.monotonic()
 
     def obstacle_to_model(self, num_bytes: int) -> str | None:

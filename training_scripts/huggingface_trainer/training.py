@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,21 +145,25 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         num_samples=len(data.train),
         num_evaluated=len(data.evaluated),
     )
-    trainer = _trainer(hp, plan, data, folder=folder, reports=reports)
-    checkpoint = checkpoint_files.newest(folder, identity=identity)
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        checkpoint_files.remove_torn(folder, retention)
-    if checkpoint is not None:
-        metrics.restore((checkpoint / checkpoint_files.HISTORY).read_bytes())
-        step = checkpoint_files.step_of(checkpoint)
-        metrics.write("resume", step=step, checkpoint=str(checkpoint))
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    _write_model(trainer, reports, stop, folder=paths.model_dir)
+    with closing(reports):
+        reports.keep_alive()  # until the Trainer has read the checkpoint
+        trainer = _trainer(hp, plan, data, folder=folder, reports=reports)
+        checkpoint = checkpoint_files.newest(folder, identity=identity)
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            checkpoint_files.remove_torn(folder, retention)
+        if checkpoint is not None:
+            metrics.restore((checkpoint / checkpoint_files.HISTORY).read_bytes())
+            step = checkpoint_files.step_of(checkpoint)
+            metrics.write("resume", step=step, checkpoint=str(checkpoint))
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    with metrics.kept_alive(trainer.state.global_step):
+        _write_model(trainer, reports, stop, folder=paths.model_dir)
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED
     if reports.evaluated_step < plan.max_steps:
         trainer.evaluate()
-    _end(trainer, reports, metrics, seconds=time.monotonic() - began)
+    with metrics.kept_alive(trainer.state.global_step):
+        _end(trainer, reports, metrics, seconds=time.monotonic() - began)
     return 0
 
 

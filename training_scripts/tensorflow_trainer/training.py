@@ -9,6 +9,7 @@ import logging
 import math
 import secrets
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, rea
 from trainer.batching import num_evaluated
 from trainer.schedule import make_schedule
 from trainyard_watch.errors import NonFiniteError
-from trainyard_watch.metrics import MetricsWriter
+from trainyard_watch.metrics import START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.retention import LocalLayout, Retention
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
     from tensorflow_trainer.strategies import TensorFlowStrategy
@@ -52,17 +54,19 @@ class TensorFlowTraining:
             TrainerError: the data, the batch sizes or the checkpoint do not match the run.
         """
         self._hp, self._paths, self._strategy, self._stop = hp, paths, strategy, stop
-        index = read_index(paths.channels.get("index"))
-        self._train, self._validation = (
-            TokenSamples.open(
-                index,
-                split,
-                paths.channels[split],
-                sequence_length=hp.sequence_length,
-                verify=hp.verify_shards,
+        self._metrics = MetricsWriter(paths.output_data_dir, enabled=strategy.is_chief)
+        with self._metrics.setting_up():
+            index = read_index(paths.channels.get("index"))
+            self._train, self._validation = (
+                TokenSamples.open(
+                    index,
+                    split,
+                    paths.channels[split],
+                    sequence_length=hp.sequence_length,
+                    verify=hp.verify_shards,
+                )
+                for split in ("train", "validation")
             )
-            for split in ("train", "validation")
-        )
         self._shape = DecoderShape(
             vocab_size=int(index["tokenizer"]["vocab_size"]),
             sequence_length=hp.sequence_length,
@@ -79,7 +83,6 @@ class TensorFlowTraining:
         plan = plan_steps(hp, num_replicas=strategy.num_replicas, num_samples=len(self._train))
         self._max_steps = plan.max_steps
         self._schedule = make_schedule(hp, max_steps=plan.max_steps)
-        self._metrics = MetricsWriter(paths.output_data_dir, enabled=strategy.is_chief)
         self._folder = (
             Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         )
@@ -91,8 +94,9 @@ class TensorFlowTraining:
         )
         self._step, self._validation_loss = 0, math.nan
         # The same on all hosts; `stop` may change at any time, on some hosts only.
-        self._is_stopping = False
-        self._state = self._resume()
+        self._is_stopping, self._has_stepped = False, False
+        with self._metrics.kept_alive():
+            self._state = self._resume()
         strategy.compile(
             self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay
         )
@@ -119,12 +123,14 @@ class TensorFlowTraining:
             self._make_step()
         if self._step < self._max_steps:
             log.warning("SIGTERM: stopping after step %d", self._step)
-            self._save()
+            with self._metrics.kept_alive(self._step):
+                self._save()
             self._strategy.leave()
             return EXIT_CODE_TERMINATED
         if math.isnan(self._validation_loss):
             self._evaluate()
-        self._end(seconds=time.monotonic() - began)
+        with self._metrics.kept_alive(self._step):
+            self._end(seconds=time.monotonic() - began)
         self._strategy.leave()
         return 0
 
@@ -154,12 +160,14 @@ class TensorFlowTraining:
             start, start + hp.global_batch_size, num_samples=len(self._train), seed=hp.seed
         )
         learning_rate = self._schedule.at(self._step)
-        made = self._strategy.step(
-            self._train[samples],
-            learning_rate=learning_rate,
-            number=self._step + 1,
-            stops=self._stop.received,
-        )
+        with self._starting():
+            made = self._strategy.step(
+                self._train[samples],
+                learning_rate=learning_rate,
+                number=self._step + 1,
+                stops=self._stop.received,
+            )
+        self._has_stepped = True
         if not math.isfinite(made.loss):
             raise NonFiniteError(
                 f"in step {self._step + 1} (samples {start} to {start + len(samples) - 1} of the run's sample order) "
@@ -178,7 +186,14 @@ class TensorFlowTraining:
         if is_evaluated:
             self._evaluate()
         if is_saved:
-            self._save()
+            with self._metrics.kept_alive(self._step):
+                self._save()
+
+    def _starting(self) -> AbstractContextManager[None]:
+        """Return a context that reports the run as alive in the first step, which traces and compiles the model."""
+        if self._has_stepped:
+            return nullcontext()
+        return self._metrics.kept_alive(self._step, at_most_s=START_TIMEOUT_S)
 
     def _is_checkpoint_due(self) -> bool:
         every = self._hp.save_every
@@ -210,10 +225,10 @@ class TensorFlowTraining:
         batch = self._hp.global_batch_size
         wanted = num_evaluated(self._hp, num_samples=len(self._validation))
         chosen = np.arange(wanted) * len(self._validation) // wanted
-        losses = [
-            float(self._loss(self._state["weights"], self._validation[part]))
-            for part in np.split(chosen, range(batch, wanted, batch))
-        ]
+        losses = []
+        for part in np.split(chosen, range(batch, wanted, batch)):
+            losses.append(float(self._loss(self._state["weights"], self._validation[part])))
+            self._metrics.write_alive(self._step)
         sizes = [min(batch, wanted - at) for at in range(0, wanted, batch)]
         self._validation_loss = float(np.average(losses, weights=sizes))
         self._metrics.write(
