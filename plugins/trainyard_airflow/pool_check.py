@@ -60,4 +60,4 @@ def _without_deferred(session: Session, dag_run: Any, names: Sequence[str]) -> S
         .distinct()
         .order_by(Pool.pool)
     )
-    return session.scalars(query).all()
+    return [name for name in session.scalars(query) if name]
