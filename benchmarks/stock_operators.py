@@ -10,10 +10,11 @@ step is saved. So is the last step after a SIGTERM, which the same entry point f
 when a job has completed 110 steps. When every job has ended, the output has:
 
 * jobs: training jobs created;
-* paid: the sum of their BillableTimeInSeconds (per instance) from DescribeTrainingJob;
+* paid: the sum of their BillableTimeInSeconds (per instance) from DescribeTrainingJob. The engine bills 30 % of the
+  time that a spot job has instances;
 * redone: steps that were executed more than once, over all jobs, by the training's log;
-* unowned: seconds in which a job ran and no task waited for it. They count from the next job's creation, the task's end
-  or the deletion of its run to the job's end;
+* orphaned: seconds in which a job ran and no task waited for it. They count from the next job's creation, the task's
+  end or the deletion of its run to the job's end;
 * the task's last state, and the last job's status.
 
 The provider's options are its defaults, except check_interval (1 s instead of 30 s) and max_attempts, which would end a
@@ -92,7 +93,7 @@ class StockOutcome:
     jobs: int
     paid_s: int
     steps_redone: int
-    unowned_s: float
+    orphaned_s: float
     task_state: str
     job_status: str
 
@@ -387,7 +388,7 @@ def outcome(scene: Scene, case: StockCase, contestant: Contestant) -> StockOutco
         jobs=len(jobs),
         paid_s=sum(job.get("BillableTimeInSeconds", 0) for job in jobs),
         steps_redone=steps_redone(marks_of(scene, contestant)),
-        unowned_s=unowned_s(contestant),
+        orphaned_s=orphaned_s(contestant),
         task_state=contestant.task_state,
         job_status=jobs[-1]["TrainingJobStatus"] if jobs else "none",
     )
@@ -399,13 +400,13 @@ def steps_redone(marks: Sequence[LogMark]) -> int:
     return len(steps) - len(set(steps))
 
 
-def unowned_s(contestant: Contestant) -> float:
+def orphaned_s(contestant: Contestant) -> float:
     """Return the seconds in which jobs ran without a task that waited for them."""
     until = [job["CreationTime"].timestamp() for job in contestant.jobs[1:]]
-    owned_until = [*until, contestant.ended_at or time.time()]
+    waited_until = [*until, contestant.ended_at or time.time()]
     return sum(
         max(0.0, job.get("TrainingEndTime", job["LastModifiedTime"]).timestamp() - at)
-        for job, at in zip(contestant.jobs, owned_until, strict=True)
+        for job, at in zip(contestant.jobs, waited_until, strict=True)
     )
 
 
@@ -416,14 +417,14 @@ def marks_of(scene: Scene, contestant: Contestant) -> list[LogMark]:
 
 def table(outcomes: Sequence[StockOutcome]) -> str:
     """Return the outcomes as a table in Markdown, with one row per case and variant."""
-    head = "| fault | operator | jobs | paid s | steps redone | unowned s | task | last job |"
+    head = "| fault | operator | jobs | paid s | steps redone | orphaned s | task | last job |"
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     names = {"stock": "provider's", "ours": "ours"}
     for each in outcomes:
         name, mode = each.variant.split("_")
         rows.append(
             f"| {each.case} | {names[name]}, {mode} | {each.jobs} | {each.paid_s} | "
-            f"{each.steps_redone} | {each.unowned_s:.0f} | {each.task_state} | {each.job_status} |"
+            f"{each.steps_redone} | {each.orphaned_s:.0f} | {each.task_state} | {each.job_status} |"
         )
     return "\n".join(rows)
 

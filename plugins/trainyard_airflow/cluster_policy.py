@@ -25,7 +25,7 @@ from airflow import policies, settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["task_instance_mutation_hook"]
+__all__ = ["pool_names", "task_instance_mutation_hook"]
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,11 @@ def activate() -> None:
 
 
 activate()  # with the import: Airflow reads the flag when it creates the first task
+
+
+def pool_names() -> list[str]:
+    """Return the names of the pools of `TRAINYARD_TRAINING_POOL`, in its order; empty if it is not set."""
+    return [each.name for each in _pools()]
 
 
 def _put_into_pool(task_instance: Any, dag_run: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
-from trainyard_airflow import run_notes
+from trainyard_airflow import pool_check, run_notes
 from trainyard_airflow.conf_refusal import ConfRefusals
 from trainyard_airflow.links import JOB_LINKS, PAGES, ReportLink
 
@@ -27,7 +27,7 @@ class TrainyardPlugin(AirflowPlugin):
 
     name = "trainyard"
     operator_extra_links = [*JOB_LINKS, ReportLink()]  # noqa: RUF012  # as Airflow declares it
-    listeners = [run_notes]  # noqa: RUF012  # likewise
+    listeners = [run_notes, pool_check]  # noqa: RUF012  # likewise
     fastapi_apps = [  # noqa: RUF012  # likewise
         {"app": pages, "url_prefix": f"/{PAGES}", "name": "Trainyard"}
     ]

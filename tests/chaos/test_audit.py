@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from chaos.audit import check_ledger, check_run, check_strikes
+from chaos.audit import check_ledger, check_rules, check_run, check_strikes
 from chaos.jobs import ObservedAttempt
 from chaos.schedule import Strike, StrikeKind, StrikeMoment
 from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JOB = ObservedAttempt(name="train-0123456789", status="Completed", created_at=0.0, ended_at=60.0)
 SETTLED = {"name": JOB.name, "settled_at": 61.0}
@@ -46,3 +52,33 @@ def test_a_strike_that_found_no_moment_is_told() -> None:
 def test_only_a_run_that_succeeded_passes(state: str) -> None:
     assert check_run("success").holds
     assert not check_run(state).holds
+
+
+def verdict(rule: str, severity: str) -> dict[str, Any]:
+    issue = {"step": 9, "severity": severity, "text": "why"}
+    return {"name": rule, "rule": rule, "issues": [issue]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "holds", "found"),
+    [
+        ([verdict("LossNotDecreasing", "error")], False, "LossNotDecreasing at step 9: why"),
+        ([verdict("Straggler", "warning")], True, "no issue of severity error"),
+        ([verdict("Stalled", "error")], True, "no issue of severity error"),
+        (None, True, "none was evaluated"),
+    ],
+    ids=["an error", "a warning", "a hanging host", "rules off"],
+)
+def test_a_healthy_training_has_no_issue_of_severity_error(
+    tmp_path: Path, rules: list[dict[str, Any]] | None, holds: bool, found: str
+) -> None:
+    document = None if rules is None else {"verdicts": rules}
+    (tmp_path / "report.json").write_text(json.dumps({"rules": document}))
+    check = check_rules(tmp_path)
+    assert (check.holds, check.found) == (holds, found)
+
+
+def test_rules_of_a_run_without_a_report_do_not_pass(tmp_path: Path) -> None:
+    check = check_rules(tmp_path)
+    assert not check.holds
+    assert "report.json" in check.found

@@ -289,12 +289,14 @@ def test_budget_that_earlier_jobs_used_up_starts_nothing():
     with pytest.raises(
         BudgetExceededError,
         match="the rest of the AutoML job's budget is too small for a candidate",
-    ):
+    ) as caught:
         runtime_ceiling(budgeted(budget_usd=0.5), paid_usd=0.49)
+    assert "max_time_s in autopilot_tabular" in str(caught.value)
 
 
 def test_budget_without_a_known_price_is_refused():
-    with pytest.raises(SpecError, match="candidate_instance_type"):
+    with pytest.raises(SpecError, match="candidate_instance_type") as caught:
         runtime_ceiling(
             budgeted(budget_usd=0.5, candidate_instance_type="ml.z9.large"), paid_usd=0.0
         )
+    assert "max_time_s in autopilot_tabular" in str(caught.value)

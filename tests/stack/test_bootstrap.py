@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
 
+from trainyard.stack import bootstrap
 from trainyard.stack.bootstrap import uv_settings
 from trainyard.stack.lock import pinned
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_pips_wheels_and_indexes_are_handed_to_uv(tmp_path: Path) -> None:
@@ -46,3 +45,12 @@ def test_without_pip_settings_uv_is_told_nothing_about_places() -> None:
 def test_pins_hold_neither_cuda_packages_nor_local_versions() -> None:
     compiled = "# by uv\nboto3==1.2.3\nnvidia-cublas==13.0\ntorch==2.13.0+cpu\ntriton==3.4.0\n"
     assert pinned(compiled, header="# head") == "# head\nboto3==1.2.3\ntorch==2.13.0\n"
+
+
+def test_the_python_of_the_pins_is_the_documented_one() -> None:
+    python = ".".join(map(str, bootstrap.NEEDED))
+    root = Path(__file__).resolve().parents[2]
+    assert f"Python {python}," in (root / "README.md").read_text()
+    assert f"It needs Python {python}." in (root / "docs" / "your_airflow.md").read_text()
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"].startswith(f">={python},")

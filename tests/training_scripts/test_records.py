@@ -140,6 +140,17 @@ def test_a_silent_run_says_that_it_is_alive(tmp_path, monkeypatch):
     assert [json.loads(line)["event"] for line in metrics.history().splitlines()] == 2 * ["alive"]
 
 
+@pytest.mark.parametrize(("passed", "wait"), [(0, 10), (5, 10), (25, 5), (31, 10)])
+def test_the_thread_wakes_when_a_line_is_due(tmp_path, monkeypatch, passed, wait):
+    now = [1000.0]
+    monkeypatch.setattr("trainyard_watch.metrics.time.monotonic", lambda: now[0])
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=io.StringIO())
+
+    now[0] += passed
+
+    assert metrics.next_beat_s() == wait
+
+
 def test_a_long_evaluation_says_that_it_is_alive(tmp_path, monkeypatch):
     now, stream = [1000.0], io.StringIO()
     monkeypatch.setattr("trainyard_watch.metrics.time.monotonic", lambda: now[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chaos.jobs import faults_of
+from trainyard.errors import Severity
+from trainyard.rules.reactions import BY_SILENCE
+from trainyard.rules.run_folder import REPORT_NAME
 from trainyard.stack import leftovers
 
 if TYPE_CHECKING:
@@ -96,6 +100,30 @@ def check_continuity(report: Path, repository: Path) -> AuditCheck:
     lines = (done.stdout + done.stderr).strip().splitlines() or ["it has no output"]
     found = lines[-1] if done.returncode == 0 else "\n".join(lines)
     return AuditCheck(name="continuity", holds=done.returncode == 0, found=found)
+
+
+def check_rules(report: Path) -> AuditCheck:
+    """Check that the rules in the run's report found no issue of severity error: the training is healthy.
+
+    Warnings are allowed, because faults cause real ones, such as stragglers on slow uplinks. So is the silence of a
+    hanging host. A report without rules passes, because the conf may turn them off.
+    """
+    try:
+        rules = json.loads((report / REPORT_NAME).read_bytes()).get("rules")
+    except (OSError, ValueError) as error:
+        return AuditCheck(name="rules", holds=False, found=f"the report cannot be read: {error}")
+    if not rules:
+        return AuditCheck(name="rules", holds=True, found="none was evaluated")
+    wrong = [
+        f"{verdict['name']} at step {issue['step']}: {issue['text']}"
+        for verdict in rules["verdicts"]
+        if verdict["rule"] not in BY_SILENCE
+        for issue in verdict["issues"]
+        if issue["severity"] == Severity.ERROR
+    ]
+    return AuditCheck(
+        name="rules", holds=not wrong, found="; ".join(wrong) or "no issue of severity error"
+    )
 
 
 def check_lines(checks: Iterable[AuditCheck]) -> list[str]:

@@ -151,6 +151,7 @@ def _audited(
         audit.check_jobs(jobs),
         audit.check_ledger(ledger, jobs),
         audit.check_continuity(report, home.project),
+        audit.check_rules(report),
     ]
 
 

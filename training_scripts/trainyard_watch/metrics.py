@@ -154,6 +154,12 @@ class MetricsWriter:
         else:
             self.write("alive", step=step)
 
+    def next_beat_s(self) -> float:
+        """Return the seconds until `kept_alive`'s next `write_alive`: until a line is due, at most a third of 30 s."""
+        due_s = self._printed_at + self._alive_after_s - time.monotonic()
+        third_s = self._alive_after_s / 3
+        return min(due_s, third_s) if due_s > 0 else third_s  # ranks that print nothing stay due
+
     @contextmanager
     def kept_alive(
         self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S
@@ -167,7 +173,7 @@ class MetricsWriter:
         last = time.monotonic() + at_most_s
 
         def beat() -> None:
-            while not has_ended.wait(self._alive_after_s / 3) and time.monotonic() < last:
+            while not has_ended.wait(self.next_beat_s()) and time.monotonic() < last:
                 self.write_alive(step)
 
         thread = threading.Thread(target=beat, name="alive", daemon=True)

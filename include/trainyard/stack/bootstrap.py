@@ -2,7 +2,8 @@
 
 Runs on the system's Python with the standard library alone, before anything is installed. It installs with uv, which is
 several times faster than pip, or with pip if uv is not available. uv does not read pip's settings, so pip's indexes and
-wheel folders are passed to it.
+wheel folders are passed to it. The pins need Python 3.11: they cannot be installed on 3.12 or 3.13, on which Airflow
+needs a newer importlib-metadata than `sagemaker` 3 allows.
 """
 
 # ruff: noqa: S603 - the commands are this file's own
@@ -17,7 +18,9 @@ from pathlib import Path
 
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
-OLDEST, NEWEST = (3, 11), (3, 13)
+NEEDED = (3, 11)
+"""The Python of the pins (`lock.py`). The package itself also accepts newer ones."""
+
 SETTING = re.compile(r"^(?P<section>[^.]+)\.(?P<name>[\w-]+)=(?P<value>.*)$")
 
 
@@ -56,10 +59,11 @@ def uv_settings(pip_config: str, *, environment: dict[str, str]) -> dict[str, st
 
 
 def _create() -> None:
-    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+    if sys.version_info[:2] != NEEDED:
+        python = ".".join(map(str, NEEDED))
         sys.stderr.write(
-            f"Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is needed, but this is "
-            f"{sys.version.split()[0]}; choose another one, such as make setup PYTHON=python3.12\n"
+            f"Python {python} is needed, but this is {sys.version.split()[0]}; "
+            f"install it, then add PYTHON=python{python}, as in make setup PYTHON=python{python}\n"
         )
         sys.exit(1)
     made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from trainyard.stack.bootstrap import PYTHON, VENV, uv_settings
+from trainyard.stack.bootstrap import NEEDED, PYTHON, VENV, uv_settings
 
 HEADERS = {
     "requirements.txt": (
@@ -50,7 +50,7 @@ def _compile(target: str, *source: str) -> None:
     command = [
         *uv,
         "--python-version",
-        "3.11",
+        ".".join(map(str, NEEDED)),
         "--no-annotate",
         "--no-header",
         "--output-file",

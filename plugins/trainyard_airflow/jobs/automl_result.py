@@ -41,7 +41,8 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
                     where="budget_usd",
                     what="cannot be enforced: the price catalogue has no price for candidate_instance_type",
                     got=spec.candidate_instance_type,
-                    next_step="choose an instance type with a price, or remove budget_usd and set max_runtime_s",
+                    next_step="remove budget_usd and set max_runtime_s (max_time_s in autopilot_tabular), or choose an "
+                    "instance type with a price in your own spec",
                 )
             ]
         )
@@ -58,7 +59,8 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
         got=f"{format_usd(paid_usd)} paid for earlier jobs, {format_usd(max(0.0, left_usd))} left",
         allowed=f"{format_usd(spec.budget_usd)} in total; the shortest useful job, {format_duration(MIN_RUNTIME_S)}, "
         f"costs {format_usd(MIN_RUNTIME_S * rate)}",
-        next_step="raise budget_usd, or lower num_parallel",
+        next_step="raise budget_usd, or remove it and set max_runtime_s (max_time_s in autopilot_tabular); in your own "
+        "spec, num_parallel can be lowered",
     )
 
 

@@ -169,7 +169,9 @@ def _left(
     *,
     unreported: Sequence[int],
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return XComs by run id, key and task id: results, failed jobs, questions, and names, links and connections of jobs.
+    """Return XComs by run id, key and task id.
+
+    They are results, failed jobs, questions, and the names, links and connections of jobs.
 
     Results that are not mappings, and mapped tasks, are omitted.
 

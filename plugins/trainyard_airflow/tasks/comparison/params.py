@@ -47,6 +47,10 @@ _STRATEGIES_HELP = (
     "Each has a name, and optionally distribution (as in the SDK; default torchrun), entry_point (default "
     "train_ddp.py), hyperparameters, its own ranks and image_uri."
 )
+_AT_ONCE_HELP = (
+    "1: each is measured alone. 0: as many as the pool has instances for. Without a training pool it has no effect: "
+    "trainings may run at the same time."
+)
 _COMPARED: Sections = {
     "Comparison": {
         "strategies": ("Strategies", _STRATEGIES_HELP, _STRATEGIES),
@@ -67,7 +71,7 @@ _COMPARED: Sections = {
         ),
         "cells_at_once": (
             "Trainings at a time",
-            "1: each is measured alone. 0: as many as the pool has instances for.",
+            _AT_ONCE_HELP,
             {"type": "integer", "minimum": 0},
         ),
     }
