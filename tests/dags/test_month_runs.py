@@ -36,7 +36,7 @@ def month(database: Callable[[str], Any]) -> None:
     with create_session() as session:
         for dag_id in (DAG_ID, OWN_DAG_ID):
             session.add(
-                DagModel(
+                DagModel(  # type: ignore[no-untyped-call]  # Airflow's
                     dag_id=dag_id,
                     bundle_name="dags-folder",
                     is_paused=False,
