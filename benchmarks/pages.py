@@ -150,13 +150,15 @@ def fleet_from_database(num_runs: int) -> str:
     """Return the fleet's answer as JSON, as its request does."""
     from airflow.utils.session import create_session
 
-    from trainyard.runs.live.fleet import fleet_page
-    from trainyard_airflow.pages.airflow_runs import list_runs
+    from trainyard.runs.live.fleet import fleet_page, month_start
+    from trainyard_airflow.pages.airflow_runs import list_month_runs, list_runs
 
+    now, dag_ids = time.time(), {"train_end_to_end"}
     with create_session() as session:
-        runs = list_runs(session, dag_ids={"train_end_to_end"}, limit=num_runs)
+        runs = list_runs(session, dag_ids=dag_ids, limit=num_runs)
+        month_runs = list_month_runs(session, dag_ids=dag_ids, since=month_start(now))
     assert len(runs) == num_runs
-    return json.dumps(fleet_page(runs, costs={}, now=time.time()))
+    return json.dumps(fleet_page(runs, month_runs=month_runs, costs={}, now=now))
 
 
 def run_from_events(num_points: int) -> Callable[[], str]:

@@ -141,7 +141,8 @@ def run_answer(num_points: int) -> dict[str, Any]:
 def fleet_answer(num_runs: int) -> dict[str, Any]:
     """Return what the server answers about so many runs, one of them running."""
     runs = [run_row(number, is_over=number > 0) for number in range(num_runs)]
-    return fleet_page(runs, costs={("train_end_to_end", "run 0"): 3.2}, now=BEGUN + 5000)
+    costs = {("train_end_to_end", "run 0"): 3.2}
+    return fleet_page(runs, month_runs=runs, costs=costs, now=BEGUN + 5000)
 
 
 class _Handler(SimpleHTTPRequestHandler):

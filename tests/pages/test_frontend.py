@@ -100,6 +100,27 @@ def test_the_fleet_is_sorted_and_compared_by_keyboard(page_browser: WebDriver) -
         )
 
 
+@needs_browser
+def test_a_compared_run_that_is_not_drawn_by_time_has_a_hint(page_browser: WebDriver) -> None:
+    with served_pages(num_points=30, num_runs=3) as address:
+        page_browser.get(f"{address}/run?dag_id=train_end_to_end&run_id=run")
+        page = WebDriverWait(page_browser, EVENT_LIMIT_S)
+        page.until(condition.presence_of_element_located((By.CSS_SELECTOR, ".chart canvas")))
+        beside = page_browser.find_element(By.XPATH, "//label[contains(., 'beside')]/select")
+        page_browser.execute_script("arguments[0].focus()", beside)
+        choice = (By.XPATH, "//option[text() = 'run 2']")
+        page.until(condition.presence_of_element_located(choice))
+        beside.send_keys("run 2")
+        page.until(lambda driver: "loss (run 2)" in driver.page_source)
+        hints = (By.CSS_SELECTOR, ".hint[role=status]")
+        assert page_browser.find_elements(*hints) == []
+
+        page_browser.find_element(By.XPATH, "//label[contains(., 'by time')]/input").click()
+
+        hint = page.until(condition.presence_of_element_located(hints))
+        assert "run 2 is not drawn by time" in hint.text
+
+
 def violations(frontend: Path, browser: WebDriver) -> list[Any]:
     """Return axe's serious and critical violations on the page, each with its elements."""
     browser.execute_script((frontend / "node_modules/axe-core/axe.min.js").read_text())

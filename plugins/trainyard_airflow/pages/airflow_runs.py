@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, exists, func, or_, select
 
 from trainyard.runs.live.facts import OVER, RunRow, TaskRow, mapping
 from trainyard.task_ids import TaskId
@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from sqlalchemy import Result, Select
     from sqlalchemy.orm import Session
 
 NO_TRAINING_TAGS = ("clean-up", "planning")
 RESULT_KEY = "return_value"
 _JSON_BEGINS = frozenset('{["')
 _LIST_TASKS = (TaskId.PREFLIGHT, TaskId.REPORT)
+_MONTH_MEMBERS: Mapping[str, tuple[str, ...]] = {
+    TaskId.PREFLIGHT: ("team",),
+    TaskId.REPORT: ("cost_usd",),
+}
+"""Members of the tasks' results from which a month's spend is summed."""
 
 
 def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
@@ -56,16 +62,92 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
     Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows contain only the results of
     `preflight` and `report`; for an ended run without a task `report`, they contain the results of all tasks.
     """
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
+
+    training = _training_dags(session, dag_ids)
+    query = (
+        select(DagRun).where(DagRun.dag_id.in_(training)).order_by(DagRun.id.desc()).limit(limit)
+    )
+    return _rows(session, list(session.scalars(query)), result_tasks=_LIST_TASKS)
+
+
+def list_month_runs(session: Session, *, dag_ids: Collection[str], since: datetime) -> list[RunRow]:
+    """Return all runs of the training DAGs among `dag_ids` that have not ended, or ended since a moment; newest first.
+
+    The rows contain only the inputs of a run's cost and team. The number of queries does not depend on the number of
+    runs.
+
+    - Every run has its team and its reported cost.
+    - A run that has not ended has the names and connections of its jobs.
+    - An ended run without a task `report` has its jobs, all results, failed jobs and mapped tasks.
+    """
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251
+    from airflow.models.xcom import XComModel  # noqa: TID251
+
+    is_over = func.coalesce(DagRun.state, "").in_(OVER)
+    is_counted = and_(
+        DagRun.dag_id.in_(_training_dags(session, dag_ids)),
+        or_(~is_over, DagRun.end_date >= since),
+    )
+    of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+    has_report = exists().where(of_run, TaskInstance.task_id == TaskId.REPORT).correlate(DagRun)
+    is_unreported = is_over & ~has_report
+    runs = session.execute(
+        select(
+            *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
+            *(DagRun.queued_at, DagRun.start_date, DagRun.end_date),
+            is_unreported.label("is_unreported"),
+        )
+        .where(is_counted)
+        .order_by(DagRun.id.desc())
+    ).all()
+    names = (JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY)
+    is_of_month = and_(XComModel.key == RESULT_KEY, XComModel.task_id.in_([*_MONTH_MEMBERS]))
+    is_of_jobs = and_(XComModel.key.in_(names), or_(~is_over, is_unreported))
+    is_of_unreported = and_(XComModel.key.in_((RESULT_KEY, FAILED_JOB_XCOM_KEY)), is_unreported)
+    left = _by_run(
+        session.execute(
+            select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value)
+            .join(DagRun, DagRun.id == XComModel.dag_run_id)
+            .where(is_counted, XComModel.map_index == -1)
+            .where(or_(is_of_month, is_of_jobs, is_of_unreported))
+        ),
+        whole={each.id for each in runs if each.is_unreported},
+    )
+    # The first instance of a mapped task shows that the run has one.
+    tasks = _task_rows(
+        session,
+        select(*_task_columns())
+        .join(DagRun, of_run)
+        .where(is_counted, is_unreported, TaskInstance.map_index == 0),
+    )
+    return [
+        RunRow(
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            state=_plain(run.state),
+            run_type=_plain(run.run_type),
+            queued_at=_epoch(run.queued_at),
+            start=_epoch(run.start_date),
+            end=_epoch(run.end_date),
+            note=None,
+            tasks=tuple(tasks[run.dag_id, run.run_id]),
+            returned=left[run.id][RESULT_KEY],
+            jobs=left[run.id][JOB_XCOM_KEY],
+            failed=left[run.id][FAILED_JOB_XCOM_KEY],
+            connections=left[run.id][JOB_CONNECTION_XCOM_KEY],
+        )
+        for run in runs
+    ]
+
+
+def _training_dags(session: Session, dag_ids: Collection[str]) -> set[str]:
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
-    from airflow.models.dagrun import DagRun  # noqa: TID251
 
     tagged = select(DagTag.dag_id).where(DagTag.name == PAGES_TAG)
     others = select(DagTag.dag_id).where(DagTag.name.in_(NO_TRAINING_TAGS))
-    readable = set(session.scalars(tagged.where(DagTag.dag_id.not_in(others)))) & set(dag_ids)
-    query = (
-        select(DagRun).where(DagRun.dag_id.in_(readable)).order_by(DagRun.id.desc()).limit(limit)
-    )
-    return _rows(session, list(session.scalars(query)), result_tasks=_LIST_TASKS)
+    return set(session.scalars(tagged.where(DagTag.dag_id.not_in(others)))) & set(dag_ids)
 
 
 def _rows(
@@ -108,8 +190,17 @@ def _rows(
 def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251  # as above
 
-    found: dict[tuple[str, str], list[TaskRow]] = defaultdict(list)
-    columns = (
+    query = select(*_task_columns()).where(
+        TaskInstance.dag_id.in_({each.dag_id for each in runs}),
+        TaskInstance.run_id.in_({each.run_id for each in runs}),
+    )
+    return _task_rows(session, query)
+
+
+def _task_columns() -> tuple[Any, ...]:
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251  # as above
+
+    return (
         TaskInstance.dag_id,
         TaskInstance.run_id,
         TaskInstance.task_id,
@@ -119,10 +210,11 @@ def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], li
         TaskInstance.start_date,
         TaskInstance.end_date,
     )
-    query = select(*columns).where(
-        TaskInstance.dag_id.in_({each.dag_id for each in runs}),
-        TaskInstance.run_id.in_({each.run_id for each in runs}),
-    )
+
+
+def _task_rows(session: Session, query: Select[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:
+    """Return the tasks of a query of `_task_columns` by DAG id and run id."""
+    found: dict[tuple[str, str], list[TaskRow]] = defaultdict(list)
     for dag_id, run_id, task_id, map_index, state, try_number, start, end in session.execute(query):
         row = TaskRow(
             task_id=task_id,
@@ -169,11 +261,10 @@ def _left(
     *,
     unreported: Sequence[int],
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return XComs by run id, key and task id.
+    """Return XComs by run id, key and task id, without those of mapped tasks.
 
-    They are results, failed jobs, questions, and the names, links and connections of jobs.
-
-    Results that are not mappings, and mapped tasks, are omitted.
+    They are results, failed jobs, questions, and names, links and connections of jobs. Results that are not mappings
+    are omitted.
 
     Args:
         session: a session of Airflow's database.
@@ -183,7 +274,6 @@ def _left(
     """
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
-    found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     names = (JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY, QUESTION_XCOM_KEY)
     keys = (RESULT_KEY, FAILED_JOB_XCOM_KEY, *names)
     query = select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value).where(
@@ -193,8 +283,24 @@ def _left(
         is_listed = XComModel.task_id.in_([*result_tasks])
         is_small = XComModel.key.in_(names)
         query = query.where(is_small | is_listed | XComModel.dag_run_id.in_(unreported))
-    for row in session.execute(query):
-        value = _unwrapped(_decoded(row.value))
+    return _by_run(session.execute(query))
+
+
+def _by_run(
+    rows: Result[Any], *, whole: Collection[int] | None = None
+) -> Mapping[int, Mapping[str, dict[str, Any]]]:
+    """Return XComs by run id, key and task id; omit results that are not mappings.
+
+    Args:
+        rows: run id, key, task id and value of each XCom.
+        whole: ids of the runs whose results are complete; those of the others have only `_MONTH_MEMBERS`. None = all.
+    """
+    found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        value = _decoded(row.value)
+        if whole is not None and row.key == RESULT_KEY and row.dag_run_id not in whole:
+            value = _members(value, _MONTH_MEMBERS[row.task_id])
+        value = _unwrapped(value)
         if isinstance(value, str if row.key == JOB_XCOM_KEY else dict):
             found[row.dag_run_id][row.key][row.task_id] = value
     return found
@@ -217,6 +323,15 @@ def _unwrapped(value: Any) -> Any:
     if "__classname__" in value:
         return _unwrapped(value.get("__data__"))
     return {key: _unwrapped(each) for key, each in value.items()}
+
+
+def _members(value: Any, names: Collection[str]) -> dict[str, Any] | None:
+    """Return the named members of a value, without its wrapping; None if it is not a mapping."""
+    while isinstance(value, dict) and "__classname__" in value:
+        value = value.get("__data__")
+    return (
+        {each: value[each] for each in names if each in value} if isinstance(value, dict) else None
+    )
 
 
 def _epoch(moment: datetime | None) -> float | None:

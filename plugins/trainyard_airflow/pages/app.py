@@ -23,11 +23,11 @@ from fastapi.staticfiles import StaticFiles
 
 from trainyard.runs.live.exposition import CONTENT_TYPE, LivePage, exposition
 from trainyard.runs.live.facts import RunRow, mapping
-from trainyard.runs.live.fleet import fleet_page
+from trainyard.runs.live.fleet import fleet_page, month_start
 from trainyard.runs.live.run_page import run_page
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.objects import S3Objects
-from trainyard_airflow.pages.airflow_runs import list_runs, read_run
+from trainyard_airflow.pages.airflow_runs import list_month_runs, list_runs, read_run
 from trainyard_airflow.pages.training_feed import FAULTS, Feeds
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
@@ -97,16 +97,17 @@ def run_log(run: RunDep) -> dict[str, Any]:
 def fleet_data(
     user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS
 ) -> dict[str, Any]:
-    """Return the newest runs of all training DAGs that the user may read."""
-    runs = _readable_runs(user, limit=limit)
-    return fleet_page(runs, costs=_feeds.costs(runs), now=time.time())
+    """Return the newest runs of all training DAGs that the user may read, and the spend of all their runs."""
+    now = time.time()
+    runs, month_runs = _readable_runs(user, limit=limit, now=now)
+    return fleet_page(runs, month_runs=month_runs, costs=_feeds.costs(month_runs), now=now)
 
 
 @app.get("/metrics", dependencies=[_may_read_run])
 def metrics(user: GetUserDep) -> Response:
     """Return the metrics of the running and recently ended runs that the user may read, in Prometheus' format."""
-    runs = _readable_runs(user, limit=MOST_RUNS)
     now = time.time()
+    runs, month_runs = _readable_runs(user, limit=MOST_RUNS, now=now)
     live: dict[tuple[str, str], LivePage] = {}
     costs: dict[tuple[str, str], float | None] = {}
     for run, reading in _feeds.readings(runs):
@@ -114,16 +115,17 @@ def metrics(user: GetUserDep) -> Response:
         key = run.dag_id, run.run_id
         live[key] = LivePage(page=page, newest=reading.events.newest if reading.events else {})
         costs[key] = reading.cost_usd(now)
-    fleet = fleet_page(runs, costs=costs, now=now)
+    fleet = fleet_page(runs, month_runs=month_runs, costs=costs, now=now)
     text = exposition(fleet, live=live, num_unread=fleet["running"] - len(live))
     return Response(text, media_type=CONTENT_TYPE)
 
 
-def _readable_runs(user: BaseUser, *, limit: int) -> list[RunRow]:
-    """Return the newest runs of the training DAGs that a user may read."""
+def _readable_runs(user: BaseUser, *, limit: int, now: float) -> tuple[list[RunRow], list[RunRow]]:
+    """Return runs of the training DAGs that a user may read: the newest, and all whose cost counts this month."""
     dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     with create_session() as session:
-        return list_runs(session, dag_ids=dag_ids, limit=limit)
+        runs = list_runs(session, dag_ids=dag_ids, limit=limit)
+        return runs, list_month_runs(session, dag_ids=dag_ids, since=month_start(now))
 
 
 @app.get("/reports/{dag_id}/{run_id}/{name}", dependencies=[_may_read_run])

@@ -37,7 +37,7 @@ def scraped(*runs: RunRow, live: dict[Any, LivePage] | None = None, **costs: flo
     known: dict[tuple[str, str], float | None] = {
         ("train_end_to_end", run_id): usd for run_id, usd in costs.items()
     }
-    fleet = fleet_page(runs, costs=known, now=NOW)
+    fleet = fleet_page(runs, month_runs=runs, costs=known, now=NOW)
     return sampled(exposition(fleet, live=live or {}, num_unread=3))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainyard.runs.live.facts import RunRow, TaskRow
-from trainyard.runs.live.fleet import fleet_page
+from trainyard.runs.live.fleet import fleet_page, month_start
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86400.0
@@ -35,7 +35,7 @@ def paid(usd: float) -> dict[str, Any]:
 
 def page(*runs: RunRow, **costs: float) -> dict[str, Any]:
     known = {("train_end_to_end", run_id): usd for run_id, usd in costs.items()}
-    shown = fleet_page(runs, costs=known, now=NOW)
+    shown = fleet_page(runs, month_runs=runs, costs=known, now=NOW)
     return dict(json.loads(json.dumps(shown, allow_nan=False)))
 
 
@@ -56,6 +56,22 @@ def test_money_counts_for_the_day_and_month_in_which_a_run_ended_and_running_one
     assert spend["today"] == {"usd": pytest.approx(1.5), "is_complete": True}
     assert spend["month"] == {"usd": pytest.approx(11.5), "is_complete": True}
     assert spend["by_dag"] == {"train_end_to_end": spend["month"]}
+
+
+def test_money_is_that_of_every_run_of_the_month_and_not_only_of_the_listed_ones() -> None:
+    listed = run("listed", ended=NOW - HOUR, returned=paid(1.0))
+    other = run("other", ended=NOW - DAY, returned={**paid(2.0), "preflight": {"team": "research"}})
+
+    shown = fleet_page([listed], month_runs=[listed, other], costs={}, now=NOW)
+
+    assert [row["run_id"] for row in shown["runs"]] == ["listed"]
+    assert shown["spend"]["today"]["usd"] == pytest.approx(1.0)
+    assert shown["spend"]["month"]["usd"] == pytest.approx(3.0)
+    assert shown["spend"]["by_team"]["research"]["usd"] == pytest.approx(2.0)
+
+
+def test_a_month_begins_at_its_first_midnight_in_utc() -> None:
+    assert month_start(NOW) == datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def test_money_of_the_month_is_summed_by_team() -> None:

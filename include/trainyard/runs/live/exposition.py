@@ -36,7 +36,7 @@ METRICS: Mapping[str, str] = {
     "trainyard_run_interruptions": "Spot interruptions of the run's jobs.",
     "trainyard_run_restarts": "Starts of the training's processes after the first.",
     "trainyard_run_rule_findings": "Findings of the rules, by severity.",
-    "trainyard_spend_usd": "Cost of the listed runs that run now or ended in the period (UTC).",
+    "trainyard_spend_usd": "Cost of the runs that run now or ended in the period (UTC).",
     "trainyard_team_spend_usd": "The same by team, for this month.",
     "trainyard_runs_without_live_metrics": "Running runs whose jobs this scrape did not read.",
 }

@@ -23,23 +23,30 @@ _MODEL_KEYS = ("model", "entry_point", "base_model")
 
 
 def fleet_page(
-    runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float | None], now: float
+    runs: Sequence[RunRow],
+    *,
+    month_runs: Sequence[RunRow],
+    costs: Mapping[tuple[str, str], float | None],
+    now: float,
 ) -> dict[str, Any]:
     """Return one row per run, and the total cost of the runs that run now or ended today or this month.
 
     Args:
-        runs: newest first, with the results of preflight and report.
+        runs: the listed runs, newest first, with the results of preflight and report.
+        month_runs: every run that has not ended or ended since `month_start`, listed or not; a run needs only its
+            times, team and cost.
         costs: cost so far of the running runs in USD, by DAG id and run id; None if it is not known.
         now: epoch seconds; days and months are UTC's.
     """
     rows = [_row(each, so_far_usd=costs.get((each.dag_id, each.run_id)), now=now) for each in runs]
+    spent = [_money(each, costs.get((each.dag_id, each.run_id))) for each in month_runs]
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    month = _since(rows, today.replace(day=1).timestamp())
+    month = _since(spent, month_start(now).timestamp())
     return {
         "runs": rows,
         "now": now,
         "spend": {
-            "today": _sum(_since(rows, today.timestamp())),
+            "today": _sum(_since(month, today.timestamp())),
             "month": _sum(month),
             "by_dag": _sums(month, "dag_id"),
             "by_team": _sums([row for row in month if row["team"]], "team"),
@@ -49,27 +56,41 @@ def fleet_page(
     }
 
 
+def month_start(now: float) -> datetime:
+    """Return the beginning of the month (UTC) of a moment in epoch seconds."""
+    moment = datetime.fromtimestamp(now, UTC)
+    return moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _money(run: RunRow, so_far_usd: float | None) -> dict[str, Any]:
+    """Return the members of a run's row from which the spend is summed."""
+    team = run.result(TaskId.PREFLIGHT).get("team")
+    return {
+        "dag_id": run.dag_id,
+        "team": str(team) if team else None,
+        "end": run.end,
+        "is_over": run.is_over,
+        "cost_usd": _cost_usd(run, so_far_usd),
+    }
+
+
 def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]:
     state, report = run.result(TaskId.PREFLIGHT), run.result(TaskId.REPORT)
     conf = run.settings
     return {
-        "dag_id": run.dag_id,
+        **_money(run, so_far_usd),
         "run_id": run.run_id,
         "state": run.state,
-        "team": str(state["team"]) if state.get("team") else None,
         "verdict": str(report.get("status") or run.state),
         "note": run.note,
         "start": run.start,
-        "end": run.end,
         "duration_s": None if run.start is None else (run.end or now) - run.start,
-        "is_over": run.is_over,
         "model": next((str(conf[key]) for key in _MODEL_KEYS if conf.get(key)), None),
         "instances": _instances(conf),
         "accelerators": _accelerators(conf),
         "is_training": _is_active(run, TaskId.TRAIN),
         "stage": _stage(run),
         "waits_for_person": any(each.state in _WAITS_FOR_A_PERSON for each in run.tasks),
-        "cost_usd": _cost_usd(run, so_far_usd),
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "figures": dict(mapping(report.get("figures"))),
         "settings": {**conf, **_image(report)},

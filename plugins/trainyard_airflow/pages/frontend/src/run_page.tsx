@@ -234,6 +234,11 @@ function Curves({ page, curve, version, runKey }: { page: Page; curve: Curve; ve
           />
         ))}
       </div>
+      {other && isTime ? (
+        <p class="hint" role="status">
+          {other.name} is not drawn by time. Clear “by time” to compare the two runs by step.
+        </p>
+      ) : null}
       <p class="hint">Drag to zoom, double click to see all.</p>
     </Card>
   );
