@@ -48,7 +48,7 @@ chaos: $(RUN_READY) ## run the DAG while faults are injected everywhere  [SEED=7
 verify: $(RUN_READY) ## verify the continuity of a run from its log: steps, samples, cost  [RUN=<run id>]
 	@$(PY) -m verify "runs/$(RUN)"
 
-rules: $(RUN_READY) ## evaluate the rules on a finished run, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
+rules: $(RUN_READY) ## evaluate the rules on a finished run, from its statistics or its log  [RUN=<run id>] [ARGS='--rules rules.json']
 	@$(TRAINYARD) rules "runs/$(RUN)" $(ARGS)
 
 profile: $(RUN_READY) ## write the time profile of a run's training, from its statistics  [RUN=<run id>]

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per rule, write rules.json beside the log, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="trainyard rules",
-        description="Evaluate the rules of a finished run from its training log.",
+        description="Evaluate the rules of a finished run from its statistics, or from its training log.",
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
     parser.add_argument(

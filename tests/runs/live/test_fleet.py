@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -148,6 +149,15 @@ def test_a_row_says_what_the_run_is_at_and_whether_a_person_must_answer() -> Non
     )["runs"]
     assert row["waits_for_person"]
     assert row["stage"] == "train"
+
+
+@pytest.mark.parametrize(("answered_at", "waits"), [(None, True), (NOW + 1, False)])
+def test_a_deferred_task_waits_for_a_person_from_its_question_to_the_answer(
+    answered_at: float | None, waits: bool
+) -> None:
+    asking = replace(task("register", "deferred"), asked_at=NOW, answered_at=answered_at)
+    (row,) = page(run("r", tasks=(asking,)))["runs"]
+    assert row["waits_for_person"] is waits
 
 
 def test_a_run_on_groups_has_the_instances_and_accelerators_of_all() -> None:

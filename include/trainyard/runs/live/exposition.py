@@ -22,7 +22,7 @@ METRICS: Mapping[str, str] = {
     "trainyard_run_waits_for_person": "1 if the run waits for an answer.",
     "trainyard_run_duration_seconds": "Seconds since the run's start, up to its end.",
     "trainyard_run_accelerators": "Accelerators of the training that runs now.",
-    "trainyard_run_cost_usd": "Cost so far; of an ended run, the cost of its report.",
+    "trainyard_run_cost_usd": "Cost so far; of an ended run, the cost in its report.",
     "trainyard_run_cost_estimate_usd": "Estimate before the run, by bound: low, expected, high.",
     "trainyard_run_cost_cap_usd": "The run's max_cost_usd.",
     "trainyard_run_cost_ceiling_usd": "The most that the run may cost by its limits.",

@@ -30,6 +30,13 @@ class TaskRow:
     asked_at: float | None = None
     answered_at: float | None = None
 
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether the task waits for an answer. On Airflow 3.2, a task that waits is `deferred`."""
+        if self.state == "deferred":
+            return self.asked_at is not None and self.answered_at is None
+        return self.state == "awaiting_input"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:

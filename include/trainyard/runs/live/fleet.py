@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from trainyard.runs.live.facts import RunRow
 
-_WAITS_FOR_A_PERSON = frozenset({"awaiting_input"})
 _AT_WORK = frozenset({"running", "deferred", "up_for_retry", "awaiting_input"})
 _MODEL_KEYS = ("model", "entry_point", "base_model")
 
@@ -90,7 +89,7 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
         "accelerators": _accelerators(conf),
         "is_training": _is_active(run, TaskId.TRAIN),
         "stage": _stage(run),
-        "waits_for_person": any(each.state in _WAITS_FOR_A_PERSON for each in run.tasks),
+        "waits_for_person": any(each.waits_for_person for each in run.tasks),
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "figures": dict(mapping(report.get("figures"))),
         "settings": {**conf, **_image(report)},
