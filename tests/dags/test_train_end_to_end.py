@@ -295,7 +295,7 @@ def test_training_begins_in_a_plan_and_ends_on_the_next_tier(
         while not is_sharded():
             if has_ended.wait(0.5):
                 return
-        close_soon(aws_connection, plan, left_s=25)
+        close_soon(aws_connection, plan, left_s=20)
 
     began, has_ended = datetime.now(UTC), Event()
     with ThreadPoolExecutor() as beside:
@@ -308,7 +308,7 @@ def test_training_begins_in_a_plan_and_ends_on_the_next_tier(
                 source=put_source(s3, aws_connection.bucket, of="planned"),
                 shard_instance_count=1,
                 instance_count=1,
-                max_steps=4000,
+                max_steps=1500,
                 checkpoint_interval=200,
                 eval_interval=0,
             )
