@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 SIZE = {"num_layers": 4, "hidden_size": 128, "num_heads": 4, "sequence_length": 128}
 VOCABULARY, MICRO_BATCH = 256, 4
+PRECISION = {"precision": "fp32"}
+"""Precision of layouts that set none. The scripts' default, `auto`, is resolved when a training starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,7 @@ def offloads_seen(account: StorageAccount) -> Iterator[None]:
 
 def measure(layout: SourceLayout) -> dict[str, float]:
     """Return this rank's bytes by part, in a step of several micro batches."""
-    hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
+    hp = ShardedHyperparameters.load(json.dumps(SIZE | PRECISION | layout.hp))
     degrees = hp.degrees(layout.ranks)
     cpu = torch.device("cpu")
     mesh = RankMesh.of(degrees, cpu) if layout.ranks > 1 else None
@@ -240,7 +242,7 @@ def _own(tensor: torch.Tensor) -> int:
 
 def predicted(layout: SourceLayout) -> dict[str, float]:
     """Return the planner's bytes by part, and their total."""
-    hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
+    hp = ShardedHyperparameters.load(json.dumps(SIZE | PRECISION | layout.hp))
     degrees = hp.degrees(layout.ranks)
     shape = ModelShape(
         num_layers=hp.num_layers,

@@ -29,6 +29,7 @@ def test_choices_cost_the_planned_hours_and_a_plan_its_whole_fee() -> None:
         ("spot", pytest.approx(960.0)),
         ("plan tpo-1", 100.0),
     ]
+    assert choices[1].remark == "assuming 60% off and no interruptions; when there is capacity"
 
 
 def test_plan_that_is_too_short_says_so_with_its_window() -> None:

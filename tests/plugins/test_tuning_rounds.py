@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from trainyard.errors import BudgetExceededError, JobFailedError, ScriptError
+from trainyard.errors import BudgetExceededError, JobFailedError, ScriptError, Severity
 from trainyard.planning.run_plan import plan_run
 from trainyard.tuning.result import TuningResult
 from trainyard.tuning.trials import from_parquet
@@ -265,6 +265,14 @@ def test_what_rounds_cannot_do_is_said_by_preflight(params: dict[str, Any], says
     (finding,) = rounds_findings({"tune": True, **params})
 
     assert says in str(finding)
+    assert finding.severity is Severity.ERROR
+
+
+def test_early_stopping_in_rounds_is_a_warning() -> None:
+    (finding,) = rounds_findings({"tune": True, "tuning_early_stopping": True})
+
+    assert finding.where == "tuning_early_stopping"
+    assert finding.severity is Severity.WARNING
 
 
 @pytest.mark.parametrize("params", [{}, {"tune": True}, {"tune": True, "max_steps": "many"}])

@@ -91,6 +91,11 @@ def test_all_faults_are_told_at_once() -> None:
         pytest.param(
             {"source": "s3://b/t"}, 'set dataset to "own"', id="source of a bundled table"
         ),
+        pytest.param(
+            {"dataset": "wine", "target_column": "alcohol"},
+            'target_column: applies to dataset "own" only; got alcohol with dataset wine',
+            id="target of a bundled table",
+        ),
         pytest.param({"dataset": "titanic"}, "is not a known dataset", id="unknown table"),
         pytest.param(
             {"test_fraction": 1.0},
@@ -112,3 +117,4 @@ def test_own_table_names_its_target() -> None:
     )
     assert conf.target == "price"
     assert AutoMLConf().target == "target"
+    assert AutoMLConf(target_column="target").target == "target"

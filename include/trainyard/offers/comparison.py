@@ -84,7 +84,7 @@ def compare(
         CapacityChoice(
             name="spot",
             cost_usd=spot,
-            remark=f"with {SPOT_SAVED:.0%} off, without its interruptions; when there is capacity",
+            remark=f"assuming {SPOT_SAVED:.0%} off and no interruptions; when there is capacity",
         ),
         *(
             CapacityChoice(

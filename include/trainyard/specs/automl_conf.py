@@ -92,13 +92,16 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
                     got="None",
                     next_step=f"set {name}, or choose one of the other datasets",
                 )
-    elif conf.source:
-        yield Finding(
-            where="source",
-            what=f'applies to dataset "{OWN}" only',
-            got=f"{conf.source} with dataset {conf.dataset}",
-            next_step=f'set dataset to "{OWN}", or remove source',
-        )
+    else:
+        target = conf.target_column if conf.target_column != BUNDLED_TARGET else None
+        for name, value in (("source", conf.source), ("target_column", target)):
+            if value:
+                yield Finding(
+                    where=name,
+                    what=f'applies to dataset "{OWN}" only',
+                    got=f"{value} with dataset {conf.dataset}",
+                    next_step=f'set dataset to "{OWN}", or remove {name}',
+                )
     if conf.source and not conf.source.startswith("s3://"):
         yield not_an_s3_uri("source", conf.source)
     if not 0 < conf.test_fraction < 1:

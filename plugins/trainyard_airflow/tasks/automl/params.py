@@ -90,7 +90,7 @@ _SECTIONS: Sections = {
         "max_time_per_candidate_s": ("Time of one candidate", "Seconds.", COUNT_OR_NONE),
         "budget_usd": (
             "Budget",
-            "USD. The search ends before it could cost more.",
+            "USD. Sets a time limit, by the price of assumed instances. The service may choose others, and cost more.",
             NUMBER_OR_NONE,
         ),
         "instance_type": (

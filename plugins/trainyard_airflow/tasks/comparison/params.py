@@ -61,7 +61,7 @@ _COMPARED: Sections = {
         ),
         "loss_tolerance": (
             "Loss tolerance",
-            "Largest relative difference of the loss from the single process's, at any step.",
+            "Largest relative difference of the loss from the reference cell's, at any step.",
             _SHARE,
         ),
         "worthwhile_efficiency": (

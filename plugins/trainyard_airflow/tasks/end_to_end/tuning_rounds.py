@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from trainyard.cost.job_cost import job_cost, total_usd
-from trainyard.errors import BudgetExceededError, Finding, JobFailedError, SpecError
+from trainyard.errors import BudgetExceededError, Finding, JobFailedError, Severity, SpecError
 from trainyard.job_status import JobStatus
 from trainyard.planning.search_cost import search_cost
 from trainyard.specs.run_conf import RunConf
@@ -282,6 +282,14 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             what="has no effect on a search in rounds",
             got=str(search.max_time_s),
             next_step="remove it, and limit tuning_max_jobs and tuning_max_run_s",
+        )
+    if conf.tuning_early_stopping:
+        yield Finding(
+            where="tuning_early_stopping",
+            what="has no effect on a search in rounds, which prunes poor trials after each round",
+            got="true",
+            next_step="remove it",
+            severity=Severity.WARNING,
         )
     if search.max_jobs > NUM_ROUNDS * search.max_parallel_jobs:
         yield Finding(
