@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,22 @@ def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(make_job):
         for rank in (0, 1)
     ]
     assert own == [pytest.approx(mean, abs=1e-6)] * 2
+
+
+def test_an_ended_run_keeps_no_model_alive(container):
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, max_steps=2) as run:
+        for _ in range(2):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            run.step(loss=1.0)
+
+    left = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert left() is None
+    assert run.exit_code == 0
 
 
 def test_what_cannot_be_observed_never_stops_a_training(container, capsys, caplog):

@@ -470,6 +470,9 @@ class Run:
         if self._has_handler and not self._stop.received:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         close_each(self._emitter, self._headlines)
+        # If the script deletes its model, DDP's Reducer must end before the process group: as the group's last owner it
+        # could wait for gloo's threads forever (pytorch/pytorch#56297).
+        self._model = self._optimizer = None
 
     def _end_with_process(self) -> None:
         """End a run that `start` began; after an uncaught exception (`sys.last_type`) the training is not done."""

@@ -258,7 +258,10 @@ class Emitter:
                 self._write("inputs", step=self._step, **observed)
 
     def close(self) -> None:
-        """End the host sampler, the file and the upload."""
+        """End the host sampler, the file and the upload, and drop the references to the model."""
+        if self._activations:
+            self._activations.forget()
+        self._activations = self._checksums = None
         if self._sampler:
             self._sampler.close()
         if self._writer:
