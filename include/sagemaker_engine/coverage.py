@@ -60,7 +60,7 @@ ANSWERED = (
             *("ListTrainingPlans", "ExtendTrainingPlan", "DescribeTrainingPlanExtensionHistory"),
             *("DescribeReservedCapacity", "ListUltraServersByReservedCapacity"),
         ),
-        note="offers of a catalogue, windows on a clock that you can move; jobs run in a window only",
+        note="offers come from a catalogue; a clock that you can move opens a plan's windows, in which its jobs run",
     ),
     OperationFamily(
         title="Processing jobs",
@@ -126,7 +126,7 @@ ANSWERED = (
         title="Endpoints: reads and deletion",
         effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
-        note="there are none, since CreateEndpoint is rejected: the list is empty, the others find nothing",
+        note="CreateEndpoint is rejected, so the list is always empty, and the other operations find no endpoint",
     ),
 )
 
@@ -175,7 +175,7 @@ REJECTED = (
 OTHERS = "All others"
 
 OWN_SERVICES: Mapping[str, str] = {
-    "servicequotas": "SageMaker's quotas are executed: a job beyond one is rejected",
+    "servicequotas": "SageMaker's quotas are enforced: a job that exceeds one is rejected",
     "ecr": "BatchGetImage returns digests of the images that the engine knows; a digest changes with the packages and "
     "programs that emulate the image; its manifest has no layers; all other operations are rejected",
 }
@@ -186,9 +186,9 @@ OTHER_SERVICES: Mapping[str, str] = {
     "logs": "executed for the log groups of jobs; other groups and streams are stored in memory",
     "monitoring": "CloudWatch: the jobs' metrics are read from their files; alarms are stored in memory, and their "
     "state never changes",
-    "iam": "roles and policies are stored in memory and permit everything: SimulatePrincipalPolicy answers `allowed`; "
-    "policies that are enforced are set separately ([permissions](engine_access.md))",
-    "sts": "answers the account; credentials are made up, none is checked",
+    "iam": "roles and policies are stored in memory without effect, and SimulatePrincipalPolicy always returns "
+    "`allowed`; enforced policies are set separately ([permissions](engine_access.md))",
+    "sts": "returns the account; the issued credentials are invented, and no credentials are checked",
     "events": "EventBridge: rules deliver the jobs' state changes to SQS queues and log groups, to nothing else",
     "sns": "topics deliver to SQS queues and HTTP; e-mail and SMS are stored in memory and not sent",
     "sqs": "executed in memory",
@@ -252,7 +252,7 @@ def _lines() -> Iterator[str]:
         "`UnknownOperationException` (status 501) and the reason. An operation that is not rejected does its work,",
         "except for the [members without an effect](#members-of-a-request). The [other services](#other-services)",
         "do only what their table states.",
-        f"Of SageMaker's {total} operations {total - rejected} are executed or stored, {rejected} are rejected.",
+        f"Of SageMaker's {total} operations, {total - rejected} are executed or stored, and {rejected} are rejected.",
         "",
         "## Executed and stored",
         "| Resource | Effect | Operations | Note |",

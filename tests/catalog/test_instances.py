@@ -130,7 +130,7 @@ def test_a_data_file_without_its_date_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "types.csv"
     path.write_text("# region: us-east-1\n# source: x\ninstance_type\n", encoding="utf-8")
 
-    with pytest.raises(ContractError, match="lacks its date"):
+    with pytest.raises(ContractError, match="has no date"):
         catalogue(path)
 
 

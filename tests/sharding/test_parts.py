@@ -293,7 +293,7 @@ def test_merge_without_a_draft_says_what_to_do(tmp_path: Path, store: Store) -> 
     draft = next(each.uri for each in store.list(f"{plan.uri}/{UNDER_WAY}/"))
     store.delete([draft])
 
-    with pytest.raises(DataError, match="a draft of a shard is missing"):
+    with pytest.raises(DataError, match="an object that one of them wrote is missing"):
         merge_parts(plan, store)
 
 

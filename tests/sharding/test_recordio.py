@@ -211,7 +211,7 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a-middle": (lambda good: good + MAGIC + struct.pack("<I", 2 << 29), "wrong flag 2"),
     "two-starts": (lambda good: good + (MAGIC + struct.pack("<I", 1 << 29)) * 2, "wrong flag 1"),
     "flag": (lambda good: good + MAGIC + struct.pack("<I", 4 << 29), "wrong flag 4"),
-    "large": (lambda good: good + MAGIC + struct.pack("<I", 2**28), "allowed are 67108864"),
+    "large": (lambda good: good + MAGIC + struct.pack("<I", 2**28), "at most 67108864 are allowed"),
 }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_byte_order_marks_and_whole_surrogate_pairs_are_accepted(line: bytes) ->
         ({"system": "Be short."}, "has the key system, which is not used; make it the first"),
         ({"chat_template_kwargs": {"a": 1}}, "has the key chat_template_kwargs, which is not used"),
         ({"tools": "{"}, "has tools as a text that is not JSON"),
-        ({"tools": ["weather"]}, "has tools that are not a list of objects"),
+        ({"tools": ["weather"]}, "has tools that are neither a list of objects"),
         ({"messages": [{**ANSWER, "weight": 0.5}]}, "has weight 0.5 in message 1 of messages"),
         ({"messages": [{**ANSWER, "function_call": {"name": "a"}}]}, "has function_call in"),
     ],

@@ -267,7 +267,7 @@ OTHER_CONTENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "gzip": (gzip.compress, r"add \.gz to its name"),
     "zlib": (zlib.compress, "with the compression GZIP, or none"),
     "text": (lambda _: b"some text that is long enough", "not a TFRecord file"),
-    "large": (lambda _: LARGE, "allowed are 67108864"),
+    "large": (lambda _: LARGE, "at most 67108864 are allowed"),
 }
 
 

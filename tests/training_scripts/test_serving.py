@@ -94,7 +94,7 @@ def test_decoder_continues_a_prompt(make_job: Any, answers: Any) -> None:
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "tokens has 257",
         "tokens is empty",
-        "'prompts' is not known",
+        "the key 'prompts' is not known",
         "max_new_tokens is 0",
         "the request is a list",
     ]
@@ -123,7 +123,7 @@ def test_table_predicts_classes(make_job: Any, table_data: Path, answers: Any) -
     assert missing == unseen
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "the request has no rows",
-        "'colour' is not known",
+        "the key 'colour' is not known",
         "column 'x' is 'one'",
     ]
 

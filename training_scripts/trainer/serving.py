@@ -288,4 +288,4 @@ def _check_names(given: Any, known: Sequence[str]) -> None:
         raise ValueError(f"{given!r} is not a JSON object with the keys {', '.join(known)}")  # noqa: TRY004  # of the client
     unknown = sorted(given.keys() - set(known))
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is not known; allowed: {', '.join(known)}")
+        raise ValueError(f"the key {unknown[0]!r} is not known; allowed: {', '.join(known)}")

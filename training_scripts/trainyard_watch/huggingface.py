@@ -212,7 +212,7 @@ class WatchCallback(TrainerCallback):
     def _watched(self) -> Run:
         if self._run is None:
             raise RuntimeError(
-                "the run does not exist before trainer.train() has started the training"
+                "the callback has no run yet; use it after trainer.train() has started the training"
             )
         return self._run
 

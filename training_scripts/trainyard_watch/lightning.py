@@ -140,7 +140,7 @@ class LightningCallback(Callback):
         """
         if self._run is None:
             raise RuntimeError(
-                "the run does not exist before trainer.fit() has started the training"
+                "the callback has no run yet; use it after trainer.fit() has started the training"
             )
         return self._run
 

@@ -166,8 +166,11 @@ def _statement(given: object, *, where: str) -> Statement:
     if given.get("Effect") not in set(Effect):
         raise PolicyError(f"{where}.Effect: got {given.get('Effect')!r}; write Allow or Deny")
     for pair in (("Action", "NotAction"), ("Resource", "NotResource")):
-        if len(given.keys() & set(pair)) != 1:
-            raise PolicyError(f"{where}: a statement has either {' or '.join(pair)}, and not both")
+        found = [key for key in pair if key in given]
+        if len(found) != 1:
+            raise PolicyError(
+                f"{where}: got {' and '.join(found) or 'neither'}; write either {' or '.join(pair)}"
+            )
     return Statement(
         effect=Effect(given["Effect"]),
         actions=_texts(given.get("Action", given.get("NotAction")), where=f"{where}.Action"),

@@ -57,8 +57,8 @@ def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[Chan
             files = read_manifest(location, objects)
         case other:
             raise InputDataError(
-                f"S3DataType {other} of channel {channel['ChannelName']} is not a list of files; "
-                "AugmentedManifestFile needs InputMode Pipe"
+                f"channel {channel['ChannelName']} has S3DataType {other}; allowed: S3Prefix, ManifestFile, and with "
+                "InputMode Pipe also AugmentedManifestFile"
             )
     if not files:
         raise InputDataError(no_objects_message(location))
@@ -146,8 +146,8 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
-                f"manifest {location.uri} holds {entry!r}; every entry after the first must be the rest of a key, as a "
-                "string"
+                f"manifest {location.uri} has the entry {entry!r}; every entry after the first must be a string: a key "
+                "without the prefix of the first entry"
             )
         key = prefix.key + entry
         try:
@@ -222,7 +222,8 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
             )
         if str(path) in paths:
             raise InputDataError(
-                f"two objects need the same path, {file.path!r}; rename one of them"
+                f"s3://{file.bucket}/{file.key} and another object need the same path, {file.path!r}; "
+                "rename one of them"
             )
         paths.add(str(path))
         parents |= {str(parent): file.key for parent in path.parents}

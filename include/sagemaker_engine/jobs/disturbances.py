@@ -77,7 +77,9 @@ class Disturbances:
             case FaultKind.DISK_FULL:
                 self._fill(fault, hosts, until, cluster)
             case _:
-                raise AssertionError(f"{fault.what} does not keep the hosts")
+                raise AssertionError(
+                    f"fault {fault.what} is not one that leaves the hosts in place"
+                )
 
     def go_on(self, cluster: SandboxCluster) -> None:
         """Apply the due changes of the active faults, and drop faults that are over."""

@@ -158,8 +158,9 @@ class EgressProxy:
     def _check_address(self, host: str, address: str) -> None:
         if self._refuses(address):
             raise ForbiddenTargetError(
-                f"{host} ({address}) belongs to the machine that runs the engine. A job reaches S3, SageMaker and the "
-                "internet, as on AWS; serve what it needs from another host, or pass it as a channel."
+                f"a job cannot connect to {host} ({address}), which belongs to the machine that runs the engine. As on "
+                "AWS, a job reaches S3, SageMaker and the internet. Serve the data from another host, or pass it as a "
+                "channel."
             )
 
 

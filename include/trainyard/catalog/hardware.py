@@ -84,9 +84,10 @@ def _hardware(
         row, network = accelerators[each.accelerator], networks[each.name]
     except KeyError as error:
         raise ContractError(
-            f"the catalogue has no row for {error.args[0]}",
-            where=f"{ACCELERATORS_FILE} or {NETWORKS_FILE.name}",
-            next_step="add the row: the speed of an accelerator, or the network of an instance type",
+            f"the hardware tables have no row for {error.args[0]}",
+            where=str(ACCELERATORS_FILE.parent),
+            next_step=f"add the row, an accelerator to {ACCELERATORS_FILE.name}, an instance type to "
+            f"{NETWORKS_FILE.name}",
         ) from error
     return Hardware(
         instance=each,

@@ -166,7 +166,7 @@ def _read_catalogue(path: Path) -> Catalogue:
     missing = [name for name in _MEMBERS if name not in notes]
     if missing:
         raise ContractError(
-            f"the catalogue lacks its {', '.join(missing)}",
+            f"the instance catalogue has no {', '.join(missing)}",
             where=str(path),
             next_step="write the file again with 'trainyard prices --refresh'",
         )

@@ -146,7 +146,7 @@ def support_table(path: Path = TABLE_FILE) -> SupportTable:
     ]
     if missing:
         raise ContractError(
-            f"the support table lacks its {', '.join(missing)}",
+            f"the support table has no {', '.join(missing)}",
             where=str(path),
             next_step="add the missing members to the file",
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNotDecreasing(LossRule):
-    """The loss has not fallen by `diff_percent` (or has risen by more than `increase_threshold_percent`).
+    """Over `num_steps` steps, the loss fell by less than `diff_percent` or rose by over `increase_threshold_percent`.
 
     Every `num_steps` steps the loss is compared with the newest loss at least `num_steps` earlier. Source: SageMaker
     Developer Guide, LossNotDecreasing (defaults 10, 0.1 %, 5 %). On losses of minibatches these defaults fire in

@@ -39,7 +39,8 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
         raise ContractError(
             f"the run's folder has no {LOG_NAME} to evaluate",
             where=str(folder),
-            got=", ".join(sorted(each.name for each in folder.glob("*"))) or "no such folder",
+            got=", ".join(sorted(each.name for each in folder.glob("*")))
+            or "no files, or no such folder",
             allowed=f"a folder with {LOG_NAME}, and {REPORT_NAME} for the run's conf",
             next_step="name a folder that 'make run' wrote below runs/, or copy the run's report prefix from S3",
         )

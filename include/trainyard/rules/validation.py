@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overfit(Rule):
-    """The validation loss exceeds the training loss by more than `ratio_threshold` of it, `patience` times in a row.
+    """The validation loss is above (1 + `ratio_threshold`) times the training loss, `patience` times in a row.
 
     The ratio is (validation - mean training) / mean training, over the training losses since the previous validation.
     Source: SageMaker Developer Guide, Overfit. Worked: 2.3 and 2.0 give 0.15.

@@ -57,8 +57,9 @@ def read_megatron_index(
     is_in_order = np.array_equal(offsets, (ends - lengths) * dtype.itemsize)
     total = int(ends[-1]) * dtype.itemsize if num_sequences else 0
     if not is_in_order or total != num_bytes:
+        sizes = f"sequences of {total} bytes in total, and an array of {num_bytes} bytes"
         raise _wrong(
-            file, f"sequences of {total} bytes in total, and an array of {num_bytes} bytes"
+            file, sizes if total != num_bytes else "offsets of sequences that are not consecutive"
         )
     if not _divides(bounds, num_sequences):
         shown = np.array2string(bounds, threshold=6, edgeitems=3, separator=", ")

@@ -48,10 +48,10 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
             index = finished_index(plan, objects)
             if index is None:
                 raise DataError(
-                    "a draft of a shard is missing",
+                    "the parts cannot be merged, because an object that one of them wrote is missing",
                     job_name="sharding",
                     where=str(error),
-                    next_step="shard the data set again; a lifecycle rule or a person has deleted the object",
+                    next_step="shard the data set again; a lifecycle rule or a person probably deleted the object",
                 ) from error
     delete_drafts(objects, plan.uri)
     return index
@@ -199,8 +199,8 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
                 job_name="sharding",
                 where=f"column {name!r}",
                 got=", ".join([*different, *absent]),
-                next_step="give all files the same schema, for example as Parquet, add columns of codes "
-                "such as 00417 to category_columns, or shard on one instance",
+                next_step="give all files the same schema, for example by converting them to Parquet; or, if the "
+                "column has codes such as 00417, add it to category_columns; or shard on one instance",
             )
         merged.append(replace(known[0], dtype=dtype or known[0].dtype))
     return merged

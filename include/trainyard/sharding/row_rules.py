@@ -98,7 +98,9 @@ def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
             raise ValueError(f"has tools as a text that is not JSON: {error}") from error
     if tools is None or (isinstance(tools, list) and all(isinstance(one, dict) for one in tools)):
         return tools or None
-    raise ValueError("has tools that are not a list of objects, or the JSON text of such a list")
+    raise ValueError(
+        "has tools that are neither a list of objects nor the JSON text of such a list"
+    )
 
 
 def unused_keys(row: Mapping[str, Any], *, used: Sequence[str], template: str) -> Iterator[str]:

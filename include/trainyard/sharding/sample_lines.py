@@ -122,4 +122,4 @@ def decode_json(data: bytes) -> Any:
 
 def too_large(what: str, size: int) -> ValueError:
     """Return the error for a sample or a value that is too large."""
-    return ValueError(f"{what} has {size} bytes; allowed are {MAX_LINE_BYTES}")
+    return ValueError(f"{what} has {size} bytes; at most {MAX_LINE_BYTES} are allowed")

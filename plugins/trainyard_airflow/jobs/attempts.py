@@ -143,12 +143,12 @@ def check_own_job(
     found = {uri.rstrip("/") for uri in (snapshot.output_path, *snapshot.outputs.values()) if uri}
     if own and found and own.isdisjoint(found):
         raise RejectedRequestError(
-            "the job's name is taken by a job with another output path: a job of another deployment, or a job of this "
-            "task before its output path was changed",
+            "the job's name is taken by a job with another output path",
             operation=f"Create a {snapshot.kind} job",
             code="ResourceInUse",
             where=f"job {snapshot.name}",
             got=", ".join(sorted(found)),
             allowed=", ".join(sorted(own)),
-            next_step="change the DAG id or the run id, or restore the output path",
+            next_step="if this task's output path was changed, restore it; if the job belongs to another deployment, "
+            "change the DAG id or the run id",
         )

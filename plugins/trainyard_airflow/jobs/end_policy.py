@@ -61,8 +61,8 @@ class EndPolicy:
             ContractError: always: this policy asks no questions.
         """
         raise ContractError(
-            "an answer does not belong to any open question",
+            "the task received a person's answer, but does not ask a question about its stopped job",
             where=f"job {result.get('job_name')}",
             got=f"{chosen} by {by}",
-            next_step="clear the task to start its next attempt",
+            next_step="clear the task to start its next attempt; do not change its rules while a question is open",
         )

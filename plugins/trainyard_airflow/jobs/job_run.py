@@ -423,7 +423,7 @@ class JobRun:
         if self.host.has_been_ended():
             self.service.stop(name, is_kill=True)
             raise JobStoppedError(
-                "the task was ended while its job started, so the job was stopped",
+                "the task was cleared, deleted or marked as ended while its job started, so the job was stopped",
                 job_name=name,
                 next_step="if this was not intended, clear the task",
             )

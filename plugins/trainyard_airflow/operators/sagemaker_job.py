@@ -396,7 +396,11 @@ class SageMakerJobOperator(BaseOperator):
                 self._pause(context, run, step)
                 return run.next(step.quota)
             case _:
-                raise ContractError("this kind of task does not support this step", got=repr(step))
+                raise ContractError(
+                    f"{type(self).__name__} does not implement the step {type(step).__name__}",
+                    where=f"task {self.task_id}",
+                    got=repr(step),
+                )
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
         """Return the settings with which the triggerer or the worker follows a job to its end."""
@@ -577,7 +581,7 @@ def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
     snapshot = run.service.describe(name)
     if snapshot is None:
         raise InfrastructureError(
-            "SageMaker does not find the job, although it has ended",
+            "the job has ended, but SageMaker no longer finds it",
             job_name=name,
             next_step="look for the job in the SageMaker console, and check the connection's region",
         )

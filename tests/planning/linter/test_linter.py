@@ -914,5 +914,5 @@ def test_a_table_without_its_date_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text("{}")
 
-    with pytest.raises(ContractError, match="lacks its date, source, strategies, combinations"):
+    with pytest.raises(ContractError, match="has no date, source, strategies, combinations"):
         support_table(path)

@@ -230,8 +230,9 @@ class RowTokenizer:
         )
         if found != text:
             raise FineTuningError(
-                f"{where}: the answers that the chat template marks with {{% generation %}} cannot be located; move "
-                "filters and variables of the template into its marks, or remove the marks"
+                f"{where}: the answers in the {{% generation %}} blocks of the chat template cannot be located; "
+                "move filters and variables of the template that use a block's text into the block, or remove the "
+                "{% generation %} tags"
             )
         start = common_length(given, text)
         return text, [(max(start, begin), end) for begin, end in spans if end > start]

@@ -128,8 +128,10 @@ def _target(
     name = entry["name"]
     if entry.get("categories") is not None:
         if problem == "regression":
-            message = f"target {name!r} has {len(entry['categories'])} categories, not numbers; "
-            raise DataError(message + "set problem to 'classification' or 'auto'")
+            raise DataError(
+                f"problem is 'regression', but target {name!r} has {len(entry['categories'])} categories, not numbers; "
+                "set problem to 'classification' or 'auto'"
+            )
         return TargetColumn(name=name, classes=list(entry["categories"]), is_coded=True)
     if problem == "auto" and entry["dtype"] not in WHOLE_DTYPES:
         problem = "regression"

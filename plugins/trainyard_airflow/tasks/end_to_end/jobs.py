@@ -191,7 +191,13 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
     """
     search = search_of(conf)
     if search is None:
-        raise ContractError("the run has no search", where="tune", got="false", allowed="true")
+        raise ContractError(
+            "the tuning job of a run was requested, but the run's conf has no search",
+            where="tune",
+            got="false",
+            allowed="true",
+            next_step="set tune to true in the run's conf, or omit the tasks of the search",
+        )
     trial = training_spec(
         with_values(conf, _in_short(conf, search, num_steps=search.num_steps)),
         paths=paths,
@@ -253,7 +259,13 @@ def trial_training_spec(
     """
     search = search_of(conf)
     if search is None:
-        raise ContractError("the run has no search", where="tune", got="false", allowed="true")
+        raise ContractError(
+            "a trial was requested, but the run's conf has no search",
+            where="tune",
+            got="false",
+            allowed="true",
+            next_step="set tune to true in the run's conf, or omit the tasks of the search",
+        )
     short = {**_in_short(conf, search, num_steps=num_steps), **values}
     trial = training_spec(
         with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
