@@ -32,7 +32,7 @@ class TaskRow:
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether the task waits for an answer. On Airflow 3.2, a task that waits is `deferred`."""
+        """True if the task waits for an answer. On Airflow 3.2, a task that waits is `deferred`."""
         if self.state == "deferred":
             return self.asked_at is not None and self.answered_at is None
         return self.state == "awaiting_input"
