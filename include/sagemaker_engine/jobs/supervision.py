@@ -139,7 +139,7 @@ class Supervision:
     def _look_for_order(self) -> None:
         """End the job if `order` returns a reason.
 
-        The reason has priority over an announced loss of hosts that still exist.
+        If a loss of hosts was announced, but the hosts still exist, the job ends with the order's reason instead.
         """
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:

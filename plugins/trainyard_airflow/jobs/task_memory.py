@@ -47,7 +47,10 @@ class TaskMemory:
 
     @property
     def verdict_attempt(self) -> int:
-        """The last attempt whose end by a rule was the task's result; 0 if there is none, or no readable store."""
+        """Number of the last attempt that a rule ended and that was not retried: its verdict is the task's result.
+
+        0 if there is no such attempt, or if Airflow has no task state store.
+        """
         return int(self._get(_VERDICT, absent=0) or 0)
 
     def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
