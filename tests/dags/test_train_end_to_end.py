@@ -41,6 +41,7 @@ TINY = {
     "checkpoint_interval": 3,
 }
 
+NUM_FILES = 48
 MONITORING = ("set_up_monitoring", "tear_down_monitoring")
 
 
@@ -67,9 +68,12 @@ def result(dag_run: Any, task_id: str, key: str = "return_value") -> Any:
 
 
 def put_source(s3: Any, bucket: str, *, of: str = "text") -> str:
-    """Return the address of six files of text; those of another `of` are another data set."""
-    for number in range(6):
-        text = "".join(f"line {line} of file {number} {of}\n" for line in range(4000))
+    """Return the address of files of text; those of another `of` are another data set.
+
+    They are so many that each split has some.
+    """
+    for number in range(NUM_FILES):
+        text = "".join(f"line {line} of file {number} {of}\n" for line in range(500))
         s3.put_object(Bucket=bucket, Key=f"raw/{of}/{number}.txt", Body=text.encode())
     return f"s3://{bucket}/raw/{of}/"
 
@@ -121,7 +125,7 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     ]
     assert {job["status"] for job in record["jobs"]} == {"Completed"}
     assert sharding["instance_count"] == 2
-    assert record["dataset"]["source_files"] == 6
+    assert record["dataset"]["source_files"] == NUM_FILES
     assert len(training["artifact_sha256"]) == 64
     assert told["unsettled"] == record["ledger"]["unsettled"] == []
     assert [(each["name"], each["status"]) for each in record["ledger"]["entries"]] == [
