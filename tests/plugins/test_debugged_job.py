@@ -208,7 +208,9 @@ def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -
 
 def test_more_rules_than_the_service_takes_are_refused_before_anything_is_sent() -> None:
     many = [{**RULE, "RuleConfigurationName": f"overfit-{n}"} for n in range(21)]
-    with pytest.raises(SpecError, match=r"(?s)rules: has more rules.*21.*at most 20.*set debugger"):
+    with pytest.raises(
+        SpecError, match=r"(?s)rules: has more rules.*21.*at most 20.*rules of the task watch_rules"
+    ):
         asked(rules=many)
     with pytest.raises(SpecError, match="profiler_rules: has more rules"):
         asked(debugger="own", rules=[], profiler_rules=many)

@@ -24,7 +24,7 @@ HEARD = threading.Event()
 FIRST_STEP = threading.Event()
 
 
-class Observed(io.TextIOBase):
+class PhaseLog(io.TextIOBase):
     """Stdout that sets HEARD at each heartbeat."""
 
     def write(self, text: str) -> int:
@@ -103,7 +103,7 @@ def main() -> int:
     defaults = MetricsWriter.__init__.__kwdefaults__
     assert defaults
     defaults["alive_after_s"] = ALIVE_AFTER_S
-    sys.stdout = Observed()
+    sys.stdout = PhaseLog()
     for max_steps in (2, 4):
         FIRST_STEP.clear()
         if code := run([*sys.argv[2:], "--max_steps", str(max_steps)]):

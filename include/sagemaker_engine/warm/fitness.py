@@ -65,7 +65,9 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
             case "-c" | "-m" if rest:
                 kind = ProgramKind.COMMAND if argument == "-c" else ProgramKind.MODULE
                 if kind is ProgramKind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
-                    raise UnfitError(f"module {rest[0]} needs a fresh interpreter, because it inspects its own")
+                    raise UnfitError(
+                        f"module {rest[0]} needs a fresh interpreter, because it inspects its own"
+                    )
                 return Invocation(
                     kind=kind, target=rest[0], arguments=rest[1:], is_unbuffered=is_unbuffered
                 )
