@@ -88,3 +88,13 @@ def test_common_length() -> None:
         2,
         3,
     ]
+
+
+def test_a_template_that_cuts_a_mark_off_is_noticed_by_its_text() -> None:
+    block = "{% generation %}{{ messages[1].content }}{% endgeneration %}"
+    template = "{% set x %}" + block + "{% endset %}{{ x[:-1] }}"
+
+    text, spans = marked_spans(rendered(with_sentinels(template), "one"))
+
+    assert (text, spans) == ("one", [])
+    assert rendered(template, "one") == "on"

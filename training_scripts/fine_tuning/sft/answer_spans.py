@@ -32,11 +32,14 @@ def with_sentinels(template: str) -> str:
 
 
 def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without its sentinels, and the spans of characters between them."""
+    """Return a text without its sentinels, and the spans of characters between them.
+
+    A sentinel whose counterpart the template cut off has no span.
+    """
     begins, ends = [], []
     for number, match in enumerate(_SENTINELS.finditer(text)):
         (begins if match.group() == _BEGIN else ends).append(match.start() - number)
-    return _SENTINELS.sub("", text), list(zip(begins, ends, strict=True))
+    return _SENTINELS.sub("", text), list(zip(begins, ends, strict=False))
 
 
 def common_length(one: str, two: str) -> int:
