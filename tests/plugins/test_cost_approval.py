@@ -76,11 +76,11 @@ def test_run_of_unknown_price_is_asked_about(aws_connection, task, questions):
 def test_approved_run_returns_the_state_that_was_asked_about(asked, task):
     event = {"chosen_options": [APPROVE], "responded_by_user": EVA}
 
-    waiting = task.xcoms["question"]
+    waiting = task.xcoms["trainyard_question"]
     state = PreflightOperator(task_id="preflight").execute_approved(task.context, event, **asked)
 
     assert waiting["answered_at"] is None
-    assert task.xcoms["question"]["answered_at"] > waiting["asked_at"]
+    assert task.xcoms["trainyard_question"]["answered_at"] > waiting["asked_at"]
     assert state == asked["result"]
     assert state["plan"]["estimate"]["usd"]["expected"] > 0.001
 

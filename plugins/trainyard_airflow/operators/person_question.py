@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trainyard.runs.notifier import Notice
 
-QUESTION_XCOM_KEY = "question"
+QUESTION_XCOM_KEY = "trainyard_question"
 """Times of a task's question in epoch seconds: `asked_at`, and `answered_at`, which is None until the task resumes."""
 
 
