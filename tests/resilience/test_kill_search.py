@@ -10,7 +10,6 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -91,7 +90,7 @@ class KilledSearch:
 
     def __init__(self, stack: LiveStack, run_id: str) -> None:
         self.stack, self.run_id = stack, run_id
-        self.sagemaker, self.logs = (client(stack, name) for name in ("sagemaker", "logs"))
+        self.sagemaker, self.logs = (stack.client(name) for name in ("sagemaker", "logs"))
         self.name = job_name(
             dag_id=DAG_ID, run_id=run_id, task_id="tune", attempt=1, longest=32, deployment="local"
         )
@@ -141,17 +140,6 @@ class KilledSearch:
             dag_id=DAG_ID, run_id=self.run_id, task_id="train", attempt=1, deployment="local"
         )
         return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
-
-
-def client(stack: LiveStack, service: str) -> Any:
-    """Return a client of the stack's engine."""
-    return boto3.client(
-        service,
-        endpoint_url=stack.engine,
-        region_name="us-east-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106
-    )
 
 
 def kill(stack: LiveStack, victim: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 
 from tests.limits import EVENT_LIMIT_S
@@ -44,6 +45,16 @@ class LiveStack:
     def api(self) -> AirflowApi:
         """A client of its Airflow."""
         return AirflowApi(self.url, password=self.password)
+
+    def client(self, service: str) -> Any:
+        """Return a client of its engine."""
+        return boto3.client(
+            service,
+            endpoint_url=self.engine,
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",  # noqa: S106
+        )
 
     def wait(self, is_so: Callable[[], Any], what: str, *, limit_s: float = EVENT_LIMIT_S) -> Any:
         """Wait for a condition up to a limit and return what it returned."""

@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 import requests
 
@@ -54,22 +53,11 @@ def question_of(
     return session, address, session.get(address, timeout=EVENT_LIMIT_S).json()
 
 
-def client(stack: LiveStack, service: str) -> Any:
-    """Return a client of the stack's engine."""
-    return boto3.client(
-        service,
-        endpoint_url=stack.engine,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106  # of the engine
-    )
-
-
 def seconds_of(stack: LiveStack, dag_id: str, run_id: str) -> dict[str, float]:
     """Return the run's wall time by cause from its report."""
     uri = stack.api.xcom(dag_id, run_id, "report", "return_value")["report_json"]
     bucket, _, key = uri.removeprefix("s3://").partition("/")
-    record = json.loads(client(stack, "s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+    record = json.loads(stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
     return dict(record["goodput"]["seconds"])
 
 
@@ -87,7 +75,7 @@ def test_a_run_goes_on_as_somebody_answers_by_rest(stack: LiveStack) -> None:
     assert answered.ok, answered.text
     assert states == SUCCEEDED, states
     assert seconds_of(stack, MANUAL, run_id)["waiting for a person"] > 0
-    found = client(stack, "sagemaker").list_training_jobs(CreationTimeAfter=began)
+    found = stack.client("sagemaker").list_training_jobs(CreationTimeAfter=began)
     statuses = sorted(each["TrainingJobStatus"] for each in found["TrainingJobSummaries"])
     assert statuses == ["Completed", "Stopped"]
 

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import boto3
 import pytest
 import requests
 from botocore.exceptions import ClientError
@@ -100,13 +99,7 @@ class StopCase:
     @cached_property
     def sagemaker(self) -> Any:
         """A client of the stack's engine."""
-        return boto3.client(
-            "sagemaker",
-            endpoint_url=self.stack.engine,
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",  # noqa: S106
-        )
+        return self.stack.client("sagemaker")
 
     def task(self) -> tuple[str, int, str]:
         """Return the task's state, its try and its id; the state is empty where there is no task."""

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 LIMIT_S = float(os.environ.get("SLOW_PHASE_LIMIT_S", "300"))
 ALIVE_AFTER_S = 0.1
 HEARTBEATS = ("trainyard alive", "trainyard setup")
-HEARD = threading.Event()
+HEARTBEAT = threading.Event()
 FIRST_STEP = threading.Event()
 
 
 class PhaseLog(io.TextIOBase):
-    """Stdout that sets HEARD at each heartbeat."""
+    """Stdout that sets HEARTBEAT at each heartbeat."""
 
     def write(self, text: str) -> int:
         """Write a text to stdout."""
         if text.startswith(HEARTBEATS):
-            HEARD.set()
+            HEARTBEAT.set()
         return sys.__stdout__.write(text)  # type: ignore[union-attr]
 
     def flush(self) -> None:
@@ -46,8 +46,8 @@ def slow(phase: str, owner: Any, name: str, *, once: bool = False) -> None:
         if not once or not FIRST_STEP.is_set():
             if once:
                 FIRST_STEP.set()
-            HEARD.clear()
-            if not HEARD.wait(LIMIT_S):
+            HEARTBEAT.clear()
+            if not HEARTBEAT.wait(LIMIT_S):
                 sys.stdout.write(f"{phase}: no heartbeat\n")
                 sys.stdout.flush()
                 os._exit(3)

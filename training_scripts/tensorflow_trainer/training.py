@@ -123,8 +123,7 @@ class TensorFlowTraining:
             self._make_step()
         if self._step < self._max_steps:
             log.warning("SIGTERM: stopping after step %d", self._step)
-            with self._metrics.kept_alive(self._step):
-                self._save()
+            self._save()
             self._strategy.leave()
             return EXIT_CODE_TERMINATED
         if math.isnan(self._validation_loss):
@@ -186,8 +185,7 @@ class TensorFlowTraining:
         if is_evaluated:
             self._evaluate()
         if is_saved:
-            with self._metrics.kept_alive(self._step):
-                self._save()
+            self._save()
 
     def _starting(self) -> AbstractContextManager[None]:
         """Return a context that reports the run as alive in the first step, which traces and compiles the model."""
@@ -239,8 +237,11 @@ class TensorFlowTraining:
         )
 
     def _save(self) -> None:
-        if not self._strategy.is_chief:
-            return
+        if self._strategy.is_chief:
+            with self._metrics.kept_alive(self._step):
+                self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         began = time.monotonic()
         arrays = {
             f"{part}/{name}": variable.numpy()

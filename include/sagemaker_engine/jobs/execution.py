@@ -146,7 +146,7 @@ class Execution:
             for host in self.hosts
         }
         for loss in capabilities.losses(self.ground.features):
-            logs[self.hosts[0].name].add_line(f"trainyard engine: {loss}")
+            logs[self.hosts[0].name].add_line(loss)
         return logs
 
     @property

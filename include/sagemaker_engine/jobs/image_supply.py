@@ -10,7 +10,7 @@ from sagemaker_engine.images.environment import BuildError, BuildStoppedError
 from sagemaker_engine.images.image_store import ImageStore
 from sagemaker_engine.jobs.images import UnknownImageError, resolve_image
 from sagemaker_engine.jobs.job import JobError
-from sagemaker_engine.jobs.logs import ENGINE_PREFIX, LogFile, next_epoch
+from sagemaker_engine.jobs.logs import LogFile, next_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) 
 
         def log_progress(line: str) -> None:
             log.info("engine image %s: %s", image.name, line)
-            stream.add_line(f"{ENGINE_PREFIX}{line}")
+            stream.add_line(line)
 
         try:
             store.build(image, on_progress=log_progress, is_unwanted=lambda: order() is not None)

@@ -24,7 +24,7 @@ MAX_EVENT_BYTES = 262_118
 TOOLKIT_REPORTS = ("Waiting for the process to finish", "Reporting training FAILURE")
 """Lines of AWS's toolkit after which the user's program prints no more."""
 
-ENGINE_PREFIX = "trainyard engine: "
+_ENGINE_PREFIX = "trainyard engine: "
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -69,15 +69,15 @@ class LogFile:
         self._write(lines)
 
     def add_line(self, text: str) -> None:
-        """Write one of the engine's own lines to the stream."""
-        self._write([text.encode()])
+        """Write one of the engine's own lines to the stream, with its prefix."""
+        self._write([f"{_ENGINE_PREFIX}{text}".encode()])
 
     def close(self) -> None:
         """Write the rest that has no line end, and close."""
         self._write([self._rest])
         self._rest = b""
         if self.loss is not None:
-            self.add_line(f"trainyard engine: {self.loss}")
+            self.add_line(self.loss)
         self._file.close()
 
     def _write(self, lines: list[bytes]) -> None:
@@ -138,7 +138,7 @@ def add_line_to_newest(folder: Path, host: str, text: str) -> None:
     if not streams:
         return
     newest = max(streams, key=lambda each: int(each.stem.rpartition("-")[2]))
-    event = {"t": int(time.time() * 1000), "m": f"{ENGINE_PREFIX}{text}"[:MAX_EVENT_BYTES]}
+    event = {"t": int(time.time() * 1000), "m": f"{_ENGINE_PREFIX}{text}"[:MAX_EVENT_BYTES]}
     with newest.open("ab", buffering=0) as file:
         file.write((json.dumps(event, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
 

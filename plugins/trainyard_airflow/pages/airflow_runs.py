@@ -123,20 +123,11 @@ def list_month_runs(session: Session, *, dag_ids: Collection[str], since: dateti
         .where(is_counted, is_unreported, TaskInstance.map_index == 0),
     )
     return [
-        RunRow(
-            dag_id=run.dag_id,
-            run_id=run.run_id,
-            state=_plain(run.state),
-            run_type=_plain(run.run_type),
-            queued_at=_epoch(run.queued_at),
-            start=_epoch(run.start_date),
-            end=_epoch(run.end_date),
+        _row(
+            run,
+            left[run.id],
             note=None,
             tasks=tuple(tasks[run.dag_id, run.run_id]),
-            returned=left[run.id][RESULT_KEY],
-            jobs=left[run.id][JOB_XCOM_KEY],
-            failed=left[run.id][FAILED_JOB_XCOM_KEY],
-            connections=left[run.id][JOB_CONNECTION_XCOM_KEY],
         )
         for run in runs
     ]
@@ -159,14 +150,9 @@ def _rows(
     paused = _paused(session, {each.dag_id for each in runs})
     left = _left(session, ids, result_tasks, unreported=_unreported(runs, tasks))
     return [
-        RunRow(
-            dag_id=run.dag_id,
-            run_id=run.run_id,
-            state=_plain(run.state),
-            run_type=_plain(run.run_type),
-            queued_at=_epoch(run.queued_at),
-            start=_epoch(run.start_date),
-            end=_epoch(run.end_date),
+        _row(
+            run,
+            left[run.id],
             note=notes.get(run.id),
             is_paused=run.dag_id in paused,
             settings=redacted(
@@ -177,14 +163,34 @@ def _rows(
                 replace(each, **left[run.id][QUESTION_XCOM_KEY].get(each.task_id, {}))
                 for each in tasks[run.dag_id, run.run_id]
             ),
-            returned=left[run.id][RESULT_KEY],
-            jobs=left[run.id][JOB_XCOM_KEY],
-            failed=left[run.id][FAILED_JOB_XCOM_KEY],
-            connections=left[run.id][JOB_CONNECTION_XCOM_KEY],
-            links=left[run.id][LINKS_XCOM_KEY],
         )
         for run in runs
     ]
+
+
+def _row(run: Any, left: Mapping[str, dict[str, Any]], **more: Any) -> RunRow:
+    """Return the row of a run.
+
+    Args:
+        run: the run's columns.
+        left: the XComs of its tasks, by key and task id.
+        more: the other members of the row.
+    """
+    return RunRow(
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        state=_plain(run.state),
+        run_type=_plain(run.run_type),
+        queued_at=_epoch(run.queued_at),
+        start=_epoch(run.start_date),
+        end=_epoch(run.end_date),
+        returned=left[RESULT_KEY],
+        jobs=left[JOB_XCOM_KEY],
+        failed=left[FAILED_JOB_XCOM_KEY],
+        connections=left[JOB_CONNECTION_XCOM_KEY],
+        links=left[LINKS_XCOM_KEY],
+        **more,
+    )
 
 
 def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def secret() -> Iterator[int]:
     """The port of a server on all addresses of this machine that says what nobody may learn."""
-    with socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - the test is about its addresses
+    with answering("0.0.0.0", "secret") as (port, _):  # noqa: S104 - the test is about its addresses
+        yield port
+
+
+@contextmanager
+def answering(address: str, body: str = "") -> Iterator[tuple[int, list[str]]]:
+    """Serve every request with 200 and `body`; give the port, and the heads that were received."""
+    heads: list[str] = []
+    with socket.create_server((address, 0)) as listener:
 
         def answer() -> None:
             while True:
@@ -28,11 +36,12 @@ def secret() -> Iterator[int]:
                 except OSError:
                     return
                 with connection, suppress(OSError):
-                    connection.recv(65536)  # what is unread at the close would reset the connection
-                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nsecret")
+                    # what is unread at the close would reset the connection
+                    heads.append(connection.recv(65536).decode())
+                    connection.sendall(f"HTTP/1.1 200 OK\r\n\r\n{body}".encode())
 
         threading.Thread(target=answer, daemon=True).start()
-        yield listener.getsockname()[1]
+        yield listener.getsockname()[1], heads
         listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -99,22 +108,8 @@ def test_a_job_reaches_another_host_through_this_machines_proxy(secret: int) -> 
 @pytest.fixture
 def upstream() -> Iterator[tuple[int, list[str]]]:
     """The port of a proxy that answers every request with 200, and the heads that it got."""
-    heads: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection, suppress(OSError):
-                    heads.append(connection.recv(65536).decode())
-                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-
-        threading.Thread(target=answer, daemon=True).start()
-        yield listener.getsockname()[1], heads
-        listener.shutdown(socket.SHUT_RDWR)
+    with answering("127.0.0.1") as served:
+        yield served
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,7 @@ class Emitter:
                 else "another rank failed to measure or write its statistics",
                 exc_info=error,
             )
-            if self._activations:
-                self._activations.forget()
-            self._activations = None
+            self._forget_activations()
         if error is None and not self.has_stopped:
             self.has_stopped = True
             self._checksums = None
@@ -259,15 +257,19 @@ class Emitter:
 
     def close(self) -> None:
         """End the host sampler, the file and the upload, and drop the references to the model."""
-        if self._activations:
-            self._activations.forget()
-        self._activations = self._checksums = None
+        self._forget_activations()
+        self._checksums = None
         if self._sampler:
             self._sampler.close()
         if self._writer:
             self._writer.close()
         if self._shipper:
             self._shipper.close()
+
+    def _forget_activations(self) -> None:
+        if self._activations:
+            self._activations.forget()
+        self._activations = None
 
     def _write(
         self, kind: str, tensors: Mapping[str, Columns] | None = None, **record: Any

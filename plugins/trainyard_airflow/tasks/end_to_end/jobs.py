@@ -189,15 +189,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
     Raises:
         ContractError: the conf has no search.
     """
-    search = search_of(conf)
-    if search is None:
-        raise ContractError(
-            "the tuning job of a run was requested, but the run's conf has no search",
-            where="tune",
-            got="false",
-            allowed="true",
-            next_step="set tune to true in the run's conf, or omit the tasks of the search",
-        )
+    search = _requested_search(conf, of="the tuning job of a run")
     trial = training_spec(
         with_values(conf, _in_short(conf, search, num_steps=search.num_steps)),
         paths=paths,
@@ -257,21 +249,31 @@ def trial_training_spec(
     Raises:
         ContractError: the conf has no search.
     """
-    search = search_of(conf)
-    if search is None:
-        raise ContractError(
-            "a trial was requested, but the run's conf has no search",
-            where="tune",
-            got="false",
-            allowed="true",
-            next_step="set tune to true in the run's conf, or omit the tasks of the search",
-        )
+    search = _requested_search(conf, of="a trial")
     short = {**_in_short(conf, search, num_steps=num_steps), **values}
     trial = training_spec(
         with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
     )
     spot = f"{paths.tuning}/checkpoints/{trial_id}" if conf.use_spot_instances else None
     return replace(trial, output_path=f"{paths.tuning}/output", checkpoint_s3_uri=spot)
+
+
+def _requested_search(conf: RunConf, *, of: str) -> SearchSettings:
+    """Return the settings of the run's search; `of` is the requested job, for the error.
+
+    Raises:
+        ContractError: the conf has no search.
+    """
+    search = search_of(conf)
+    if search is None:
+        raise ContractError(
+            f"{of} was requested, but the run's conf has no search",
+            where="tune",
+            got="false",
+            allowed="true",
+            next_step="set tune to true in the run's conf, or omit the tasks of the search",
+        )
+    return search
 
 
 def _in_short(conf: RunConf, search: SearchSettings, *, num_steps: int) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     def execute_approved(
         self,
-        context: Context,  # as Airflow resumes a task
+        context: Context,
         event: Mapping[str, Any],
         result: dict[str, Any],
     ) -> dict[str, Any]:
