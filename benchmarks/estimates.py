@@ -3,12 +3,12 @@
     python benchmarks/estimates.py [--calibrating 2] [--steps 1000] [--only NAME ...]
 
 A separate engine and Airflow run `train_end_to_end` by `dag.test()`, one run after another, each with its own small
-conf. A training has one rank: its other core is for the engine and Airflow, which run on instances and machines of
-their own in production. The first runs calibrate and are not counted: `--calibrating` on demand, and one on spot
-capacity. Later estimates use the measurements that each run stores. The output has the estimate that preflight returned
-and the cost in report.json, by the engine's billable seconds. It also has the machine's load, and the seconds of a
-fixed piece of work on two cores before and after the run. Other work on the machine changes both, and the duration of a
-step with them.
+conf. A training has one rank with one thread: the other core is for the engine and Airflow, which run on instances and
+machines of their own in production. The first runs calibrate and are not counted: `--calibrating` on demand, and one on
+spot capacity. Later estimates use the measurements that each run stores. The output has the estimate that preflight
+returned and the cost in report.json, by the engine's billable seconds. It also has the machine's load, and the seconds
+of a fixed piece of work on two cores before and after the run. Other work on the machine changes both, and the duration
+of a step with them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SMALL: Mapping[str, Any] = {
     "hidden_size": 64,
     "sequence_length": 128,
     "instance_count": 1,
+    "hyperparameters": {"num_threads": 1},
 }
 SPOT: Mapping[str, Any] = {"use_spot_instances": True}
 CONFS: Mapping[str, Mapping[str, Any]] = {
