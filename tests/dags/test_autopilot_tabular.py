@@ -26,6 +26,7 @@ SMALL = {
     "algorithms": ["linear-learner"],
     "max_candidates": 1,
     "budget_usd": 3.0,
+    "intended_uses": "Only for tests.",
 }
 
 
@@ -63,6 +64,12 @@ def test_run_searches_evaluates_registers_and_reports(
     assert container["ModelDataUrl"] == record["search"]["model_artifact"]
     lineage = package["CustomerMetadataProperties"]
     assert lineage["candidate"] == record["search"]["best"]["name"]
+    card = json.loads(package["ModelCard"]["ModelCardContent"])
+    assert card["intended_uses"]["intended_uses"] == "Only for tests."
+    (evaluation,) = card["evaluation_details"]
+    (group,) = evaluation["metric_groups"]
+    metrics = {each["name"]: each["value"] for each in group["metric_data"]}
+    assert metrics["Accuracy"] == record["evaluation"]["metrics"]["Accuracy"]
 
 
 def test_params_are_the_fields_of_the_conf() -> None:

@@ -390,7 +390,7 @@ def test_merged_model_answers_by_the_inference_contract(
     assert prompt["text"]
     assert "text" in drawn
     assert "either messages or a prompt" in both["error"]
-    assert "the request must be a JSON object with the keys messages" in unknown["error"]
+    assert "the request has unknown keys: 'question'; allowed: messages" in unknown["error"]
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "max_new_tokens is 0",
         "max_new_tokens is True",
