@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWN = "own"
-DATASETS = ("breast_cancer", "diabetes", "iris", "wine", OWN)
+DATASETS = ("breast_cancer", "digits", OWN)
 BUNDLED_TARGET = "target"
 
 
@@ -38,7 +38,7 @@ class AutoMLConf:
     dataset: str = "breast_cancer"
     source: str | None = None
     target_column: str | None = None
-    test_fraction: float = 0.2
+    test_fraction: float = 0.1
     validation_fraction: float = 0.0
     seed: int = 0
     mode: AutoMLMode = AutoMLMode.AUTO

@@ -154,7 +154,7 @@ From a table to a registered model with a report, by one AutoML job (SageMaker A
 | `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also if a task failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/autopilot_tabular/dagRuns` with `{"logical_date": null, "conf": {"dataset":
-"wine", "max_candidates": 6}}`. Your own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
+"digits", "max_candidates": 6}}`. Your own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
 
 **Cost.** `budget_usd` becomes a time limit of the search, which the service itself enforces; the result is then the best candidate so
 far. `max_candidates` and `max_time_s` are further limits.
