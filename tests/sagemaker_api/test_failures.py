@@ -11,6 +11,7 @@ from trainyard.errors import (
     ContractError,
     DataError,
     DeviceMemoryError,
+    ExpiredCredentialsError,
     HungJobError,
     InfrastructureError,
     JobFailedError,
@@ -308,6 +309,10 @@ def test_a_job_that_did_not_fail_has_no_failure(status: str) -> None:
         ("ResourceLimitExceeded", QuotaExceededError),
         ("ValidationException", RejectedRequestError),
         ("AccessDeniedException", RejectedRequestError),
+        ("InvalidClientTokenId", RejectedRequestError),
+        ("ExpiredToken", ExpiredCredentialsError),
+        ("ExpiredTokenException", ExpiredCredentialsError),
+        ("RequestExpired", ExpiredCredentialsError),
     ],
 )
 def test_a_refused_call_gives_its_class(code: str, kind: type[TrainingRunError]) -> None:
