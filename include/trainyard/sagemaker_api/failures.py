@@ -290,6 +290,9 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
         case _ if stopped_for is StopCause.TIME:
             summary, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"
+        case _ if stopped_for is None and snapshot.reached_max_pending:
+            limit = _limit("max_pending_time_in_seconds", snapshot.max_pending_s)
+            summary, kind, step = f"it got no instances within {limit}", CapacityError, WAIT_STEP
         case _ if snapshot.kind in {"tuning", "automl"}:
             summary, kind = "the search was stopped", JobStoppedError
             step = "if the stop was not intended, clear the task: a new search begins"
