@@ -300,6 +300,31 @@ def test_sigterm_to_one_rank_stops_all_after_the_step_and_loses_nothing(make_job
     assert job.weights_sha256() == unbroken.weights_sha256()
 
 
+@pytest.mark.parametrize(
+    ("world_size", "main"),
+    [(1, "train_ddp"), (2, "train_ddp"), pytest.param(2, "train_fsdp", marks=SLOW)],
+)
+def test_stop_in_a_validation_saves_the_step_and_the_next_start_validates(
+    make_job, world_size, main
+):
+    settings = {"dropout": 0.1, "world_size": world_size}
+    unbroken, job = make_job("unbroken"), make_job()
+    assert set(unbroken.run(main=main, **settings)) == {0}, unbroken.log()
+    variables = {"STOPPED_IN": "validation"} | ({"SHARDED": "1"} if main == "train_fsdp" else {})
+    environ = dict.fromkeys(range(world_size), variables)
+
+    codes = job.run(main="stopped_rank", environ=environ, **settings)
+
+    assert codes == [143] * world_size, job.log()
+    assert "the validation after step 3 is NOT MEASURED (it was stopped after 1 b" in job.log()
+    assert job.checkpoints() == ["step-00000003"]
+    assert job.events("eval") == []
+    assert set(job.run(main=main, **settings)) == {0}, job.log()
+    assert job.events("resume")[0]["step"] == 3
+    assert history_of(job) == history_of(unbroken)
+    assert job.weights_sha256() == unbroken.weights_sha256()
+
+
 def test_finished_run_takes_no_further_step_when_started_again(make_job):
     job = make_job()
     job.run()
