@@ -325,6 +325,23 @@ def test_stop_in_a_validation_saves_the_step_and_the_next_start_validates(
     assert job.weights_sha256() == unbroken.weights_sha256()
 
 
+def test_checkpoint_is_postponed_if_the_one_before_is_written_for_long(make_job):
+    """Ranks that waited for rank 0 until the end of the write would give up."""
+    job = make_job()
+
+    codes = job.run(
+        main="slow_disk",
+        world_size=2,
+        max_steps=10,
+        checkpoint_interval=3,
+        distributed_timeout_s=6,
+    )
+
+    assert codes == [0, 0], job.log()
+    assert "the checkpoint of step 6 is POSTPONED" in job.log()
+    assert [event["step"] for event in job.events("durable")] == [3, 8, 9, 10]
+
+
 def test_finished_run_takes_no_further_step_when_started_again(make_job):
     job = make_job()
     job.run()

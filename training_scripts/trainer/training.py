@@ -322,8 +322,8 @@ class Training:
             log.warning("SIGTERM: stopping after step %d", progress.step)
         else:
             self.validate_if_due()
-            if saves:
-                self.checkpointer.save(self.state)
+            if saves:  # the other ranks wait for rank 0
+                self.checkpointer.save(self.state, within_s=self.hp.distributed_timeout_s / 2)
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:

@@ -102,7 +102,7 @@ class CollectingCheckpointer(Checkpointer):
 
     files = ("model", "zero", "run")
 
-    def save(self, state: ZeroState) -> None:  # type: ignore[override]
+    def save(self, state: ZeroState, *, within_s: float | None = None) -> None:  # type: ignore[override]
         """Collect the state, copy it and write it in the background."""
         state.collect(self._ranks)
-        super().save(state)
+        super().save(state, within_s=within_s)
