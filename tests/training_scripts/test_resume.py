@@ -342,6 +342,23 @@ def test_checkpoint_is_postponed_if_the_one_before_is_written_for_long(make_job)
     assert [event["step"] for event in job.events("durable")] == [3, 8, 9, 10]
 
 
+@pytest.mark.parametrize(
+    ("main", "world_size"), [("train_ddp", 1), pytest.param("train_fsdp", 2, marks=SLOW)]
+)
+def test_changed_weight_decay_applies_after_a_resume(make_job, main, world_size):
+    """A huge decay shrinks the matrices at the first step after the resume."""
+    job, common = make_job(), {"main": main, "world_size": world_size}
+    assert set(job.run(**common, max_steps=3, weight_decay=0)) == {0}, job.log()
+    before = job.weights()
+
+    assert set(job.run(**common, max_steps=4, weight_decay=50)) == {0}, job.log()
+
+    after = job.weights()
+    assert "the weight decay changed at resume: 0 -> 50" in job.log()
+    assert after["head.weight"].norm() < 0.9 * before["head.weight"].norm()
+    assert torch.allclose(after["norm.weight"], before["norm.weight"], atol=0.05)
+
+
 def test_finished_run_takes_no_further_step_when_started_again(make_job):
     job = make_job()
     job.run()

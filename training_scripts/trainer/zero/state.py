@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.checkpointing import Checkpointer
+from trainer.optimization import keeping_weight_decay
 from trainer.training_state import TrainingState
 from trainyard_watch.errors import CheckpointError
 
@@ -70,7 +71,8 @@ class ZeroState(TrainingState):
             return
         parts: list[Any] = [None] * dist.get_world_size()
         parts[dist.get_rank()] = engine.optimizer.state_dict() | self._saved
-        engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
+        with keeping_weight_decay(self.optimizer):
+            engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
