@@ -322,8 +322,8 @@ class Training:
             log.warning("SIGTERM: stopping after step %d", progress.step)
         else:
             self.validate_if_due()
-            if saves:
-                self.checkpointer.save(self.state)
+            if saves:  # the other ranks wait for rank 0
+                self.checkpointer.save(self.state, within_s=self.hp.distributed_timeout_s / 2)
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
@@ -535,14 +535,28 @@ class Training:
         )
 
     def validate_if_due(self) -> None:
-        """Measure the validation loss if it is due; the samples do not depend on the number of ranks."""
+        """Measure the validation loss if it is due; the samples do not depend on the number of ranks.
+
+        A stop ends the measurement without a result, so the next start repeats it.
+        """
         progress = self.state.progress
         if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
             return
         parts = evaluated_parts(
             self.validation_set, self.hp.eval_batches * self.hp.global_batch_size
         )
-        results = [self.evaluate(self.report_alive(self.batches_of(part))) for part in parts]
+        try:
+            results = [
+                self.evaluate(self.until_stop(self.report_alive(self.batches_of(part))))
+                for part in parts
+            ]
+        except StoppedError as error:
+            log.warning(
+                "SIGTERM: the validation after step %d is NOT MEASURED (%s): the next start measures it",
+                progress.step,
+                error,
+            )
+            return
         result = combine(parts, results)
         progress.note_validation(result.loss)
         self.metrics.write(

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.checkpointing import Checkpointer
+from trainer.optimization import keeping_weight_decay
 from trainer.training_state import TrainingState
 from trainyard_watch.errors import CheckpointError
 
@@ -70,7 +71,8 @@ class ZeroState(TrainingState):
             return
         parts: list[Any] = [None] * dist.get_world_size()
         parts[dist.get_rank()] = engine.optimizer.state_dict() | self._saved
-        engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
+        with keeping_weight_decay(self.optimizer):
+            engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
@@ -102,7 +104,7 @@ class CollectingCheckpointer(Checkpointer):
 
     files = ("model", "zero", "run")
 
-    def save(self, state: ZeroState) -> None:  # type: ignore[override]
+    def save(self, state: ZeroState, *, within_s: float | None = None) -> None:  # type: ignore[override]
         """Collect the state, copy it and write it in the background."""
         state.collect(self._ranks)
-        super().save(state)
+        super().save(state, within_s=within_s)
