@@ -191,10 +191,11 @@ def _trainer(
     hp: HuggingFaceHyperparameters, plan: BatchPlan, data: Data, *, folder: Path, reports: Reports
 ) -> ScheduledTrainer:
     set_seed(hp.seed)  # The Trainer's own comes after the weights are drawn.
+    schedule, num_samples = make_schedule(hp, max_steps=plan.max_steps), len(data.train)
     trainer = ScheduledTrainer(
-        make_schedule(hp, max_steps=plan.max_steps),
+        schedule,
         model=LlamaForCausalLM(_config(hp, vocab_size=data.index.vocab_size)),
-        args=_arguments(hp, plan, folder=folder, num_samples=len(data.train)),
+        args=_arguments(hp, plan, folder=folder, num_samples=num_samples, peak=schedule.peak),
         train_dataset=Samples(data.train, range(len(data.train))),
         eval_dataset=Samples(data.validation, data.evaluated),
         callbacks=[reports],
@@ -247,7 +248,7 @@ def _config(hp: HuggingFaceHyperparameters, *, vocab_size: int) -> LlamaConfig:
 
 
 def _arguments(
-    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int
+    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int, peak: float
 ) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
@@ -256,7 +257,7 @@ def _arguments(
         per_device_eval_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         max_steps=plan.max_steps,
-        learning_rate=hp.learning_rate,
+        learning_rate=peak,
         weight_decay=hp.weight_decay,
         max_grad_norm=hp.clip_norm,
         bf16=hp.precision == "bf16",
