@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -176,7 +177,9 @@ def server() -> Iterator[RankServer]:
     """Yield the parent of ranks that have transformers."""
     image = next(each for each in read_image_files() if each.name == "huggingface")
     folder = need_built(ImageStore(folder=default_folder()), image)
-    server = RankServer(python=folder / "bin" / "python", preload=("huggingface_trainer.training",))
+    server = RankServer(
+        python=folder / "bin" / "python", preload=("slow_writer", "huggingface_trainer.training")
+    )
     yield server
     server.close()
 
@@ -202,3 +205,16 @@ def test_learning_rate_is_scaled_to_the_batch(job: ContainerJob, scaling: str) -
     assert schedule.peak == {"linear": 0.004, "sqrt": 0.002}[scaling]
     rates = [each["learning_rate"] for each in job.events("step")]
     assert rates == pytest.approx([schedule.at(step) for step in range(6)])
+
+
+@pytest.mark.slow
+def test_ranks_of_a_stopped_run_end_after_the_model_is_written(job: ContainerJob) -> None:
+    long = {"max_steps": 100_000, "eval_interval": 0, "world_size": 2}
+    job.start(main="slow_writer", argv=["train_huggingface"], **long)
+    job.wait_for_line("trainyard step=3 ")
+    job.kill(1, signal.SIGTERM)
+
+    assert job.wait() == [143, 143], job.log()
+
+    # torchrun would kill rank 0 soon after the end of rank 1.
+    assert "'model.safetensors'" in job.log(1).splitlines()[-1]

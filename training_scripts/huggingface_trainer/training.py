@@ -30,8 +30,9 @@ from trainer.data.token_blocks import TokenBlocks
 from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.metrics import MetricsWriter
-from trainyard_watch.model_limit import NO_MODEL
+from trainyard_watch.model_limit import NO_MODEL, ending_together
 from trainyard_watch.retention import LocalLayout, Retention, remove
+from trainyard_watch.run import current_ranks
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
@@ -156,7 +157,11 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
             step = checkpoint_files.step_of(checkpoint)
             metrics.write("resume", step=step, checkpoint=str(checkpoint))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    with metrics.kept_alive(trainer.state.global_step):
+    ranks = current_ranks(trainer.model)
+    with (
+        metrics.kept_alive(trainer.state.global_step),
+        ending_together(ranks, stop, is_stopping=reports.is_stopping),
+    ):
         _write_model(trainer, reports, stop, folder=paths.model_dir)
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED

@@ -68,9 +68,9 @@ def train(options: Options, paths: ContainerPaths) -> int:
     model = trainer.accelerator.unwrap_model(trainer.model)
     if callback.run.has_time_for(num_bytes(model, options)):
         trained = _trained_weights(model, options)
-        if trainer.is_world_process_zero():
-            _check_finite(trained)
-            with callback.run.writing_model(paths.model_dir):
+        with callback.run.writing_model(paths.model_dir):
+            if trainer.is_world_process_zero():
+                _check_finite(trained)
                 if options.strategy != "ddp" or options.adapter == "qlora":
                     model = whole_model(options, origin, trained)
                 save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
