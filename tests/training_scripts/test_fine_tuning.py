@@ -347,6 +347,18 @@ def test_packing_equals_no_packing(python: Path, folder: Path) -> None:
     assert found["gradient_difference"] < 1e-5
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_recomputed_layers_have_the_same_dropout(python: Path, folder: Path, strategy: str) -> None:
+    kept, recomputed = (
+        check(python, folder, "dropped_losses", strategy, how, str(unused_port()))
+        for how in ("kept", "recomputed")
+    )
+
+    assert len(kept["losses"]) == 6
+    assert recomputed["losses"] == pytest.approx(kept["losses"], abs=1e-6)
+    assert (kept["recomputes"], recomputed["recomputes"]) == (False, True)
+
+
 @pytest.mark.parametrize("kind", STRATEGIES)
 def test_merged_equals_adapter(
     server_of: Callable[[str], RankServer], python: Path, folder: Path, kind: str
