@@ -8,12 +8,19 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.precision import Precision
 from trainer.training import Training
-from trainer.zero.config import ZeroHyperparameters, complete_config, read_config, stage_of
+from trainer.zero.config import (
+    ZeroHyperparameters,
+    casts_itself,
+    complete_config,
+    read_config,
+    stage_of,
+)
 from trainer.zero.state import CollectingCheckpointer, ZeroState
 from trainyard_watch.distributed import native_backend
 
@@ -42,9 +49,8 @@ class ZeroTraining(Training):
         return super().setup_mesh()
 
     def make_precision(self) -> Precision:
-        """Return the precision of the forward pass; fp32 (no casts) if the engine itself has the model in bf16."""
-        casts = not self.written.get("bf16", {}).get("enabled", False)
-        return Precision.of(self.hp.precision if casts else "fp32", self.ranks.device)
+        """Return fp32 (no casts), because autocast is entered inside the engine; see `parallelize`."""
+        return Precision.of("fp32", self.ranks.device)
 
     def make_optimizer(self) -> Any:
         """Return the optimizer that DeepSpeed's engine wraps."""
@@ -63,6 +69,10 @@ class ZeroTraining(Training):
         if not dist.is_initialized():
             backend = native_backend(self.ranks.device)
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        if self.hp.precision == "bf16" and not casts_itself(self.written):
+            # On GPUs, the engine disables an autocast that is entered outside it (deepspeed 0.19, torch_autocast.py).
+            casting = torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
+            self.model.forward = casting(self.model.forward)  # type: ignore[method-assign]
         self.engine, *_ = deepspeed.initialize(
             model=self.model,
             optimizer=self.optimizer,
