@@ -27,6 +27,7 @@ from trainyard_watch.distributed import native_backend
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainer.tasks import Batch
     from trainyard_watch.statistics.checksums import ReplicaChecksums
 
 SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
@@ -86,6 +87,11 @@ class ZeroTraining(Training):
     def evaluated(self) -> nn.Module:
         """The engine, which gathers sharded parameters in an evaluation."""
         return self.engine
+
+    @property
+    def spare(self) -> Batch | None:
+        """One sample under stage 3, whose forward passes gather parameters from all ranks."""
+        return self.first_samples(1) if stage_of(self.config) == 3 else None
 
     def make_checksums(self) -> ReplicaChecksums | None:
         """Return the object that compares parameters between the ranks, or None if stage 3 shards them."""
