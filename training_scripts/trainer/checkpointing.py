@@ -157,7 +157,7 @@ class Checkpointer:
     def resume(self, state: TrainingState) -> bool:
         """Restore `state` from the newest valid checkpoint; return whether there was one.
 
-        Rank 0 selects the checkpoint and broadcasts its content, so all ranks resume from the same one. If the number
+        Rank 0 selects the checkpoint and sends its content, so all ranks resume from the same one. If the number
         of ranks has changed, all ranks begin new random streams; the sample order stays the same.
 
         Raises:
@@ -168,13 +168,17 @@ class Checkpointer:
         with self._ranks.all_or_none():
             if self._ranks.is_main:
                 content, path = self._read_newest()
-        content = broadcast_tree(content, self._ranks)
+        content = self._share(content)
         if content is None:
             return False
         with self._ranks.all_or_none():
             state.restore(content)
         self._end_resume(state, content["run"]["random_states"], path=path)
         return True
+
+    def _share(self, content: Any) -> Any:
+        """Return rank 0's content of a checkpoint, or None, on every rank."""
+        return broadcast_tree(content, self._ranks)
 
     def _end_resume(self, state: TrainingState, saved: Sequence[Any], *, path: str) -> None:
         """Restore this rank's random states from `saved` (one entry per rank), and record the resume from `path`."""

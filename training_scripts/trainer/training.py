@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from trainer.evaluation import ModelEvaluation
     from trainer.llama.checkpoint import LlamaCheckpoint
     from trainer.measurements import Meter
+    from trainer.tasks import Batch
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
@@ -443,10 +444,13 @@ class Training:
 
     def loss_of_first_samples(self) -> Tensor:
         """Return the summed loss of the split's first micro-batch, independent of the run's sample order."""
-        samples = self.train_set[torch.arange(self.plan.micro_batch_size)]
-        batch = tuple(part.to(self.ranks.device) for part in samples)
+        batch = self.first_samples(self.plan.micro_batch_size)
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+
+    def first_samples(self, number: int) -> Batch:
+        """Return the split's first samples as a batch on the device."""
+        return tuple(part.to(self.ranks.device) for part in self.train_set[torch.arange(number)])
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
@@ -596,6 +600,7 @@ class Training:
             precision=self.precision,
             ranks=self.ranks,
             see=confusion.add if confusion else None,
+            spare=self.spare,
         )
         if confusion:
             counts = self.ranks.sum(confusion.flat())
@@ -607,6 +612,11 @@ class Training:
     def evaluated(self) -> nn.Module:
         """The model that an evaluation calls."""
         return self.model
+
+    @property
+    def spare(self) -> Batch | None:
+        """The batch of an evaluation's rounds in which only other ranks have one; None to skip these rounds."""
+        return None
 
     def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and report the run as alive, so that a long evaluation is not mistaken for a hang."""
