@@ -29,9 +29,10 @@ GIT = shutil.which("git") or "git"
 MOST_LEVELS = 2
 CALL_MEMBERS = {
     "hooks/model_registry.py": {"CreationTime"},
-    "hooks/paid_things.py": {"EndpointStatus", "EndpointName", "EndpointArn"},
+    "hooks/paid_things.py": {"EndpointStatus", "EndpointName", "EndpointArn", "CreationTimeAfter"},
     "triggers/job_feed.py": {
-        "MaxResults", "StatusEquals", "LastModifiedTimeAfter", "NextToken", "SecondaryStatus"
+        "LastModifiedTimeAfter", "CreationTimeAfter", "CreationTime", "SortBy", "SortOrder", "NextToken",
+        "SecondaryStatus",
     },
 }  # fmt: skip
 """Members of SageMaker's API outside `sagemaker_api`: arguments and rows of one listing each."""

@@ -4,6 +4,7 @@
     ├── SpecError (ValueError)         the author fixes spec or conf; has findings
     ├── PlanError                      no plan fits data, cluster and budget; has findings
     ├── RejectedRequestError           the service rejected a request: permission, quota, name, value
+    │   ├── ExpiredCredentialsError    the connection's credentials have expired: renew them
     │   ├── QuotaExceededError         the account's quota for this instance type is used up
     │   └── QuotaTooSmallError         the job alone exceeds the quota
     ├── CapacityError                  no instances available now: wait, or use another type
@@ -175,6 +176,10 @@ class RejectedRequestError(TrainingRunError):
         super().__init__(what, **detail)
         self.operation = operation
         self.code = code
+
+
+class ExpiredCredentialsError(RejectedRequestError):
+    """The caller's temporary credentials have expired; the connection may have new ones at the next try."""
 
 
 class QuotaExceededError(RejectedRequestError):

@@ -11,6 +11,7 @@ from trainyard.errors import (
     ContractError,
     DataError,
     DeviceMemoryError,
+    ExpiredCredentialsError,
     HungJobError,
     InfrastructureError,
     JobFailedError,
@@ -57,6 +58,13 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
     SpecError: RetryRule(retry=False, reason="the same spec would be rejected again"),
     PlanError: RetryRule(retry=False, reason="the same plan would not fit again"),
     RejectedRequestError: RetryRule(retry=False, reason="the same request would be rejected again"),
+    ExpiredCredentialsError: RetryRule(
+        retry=True,
+        reason="the connection may have new credentials",
+        delay_s=30,
+        backoff=2.0,
+        max_delay_s=300,
+    ),
     QuotaExceededError: RetryRule(
         retry=True, reason="quota becomes available when other jobs end", delay_s=300, backoff=2.0
     ),

@@ -20,12 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
 SMALL = {
-    "dataset": "wine",
+    "dataset": "breast_cancer",
     "image_uri": IMAGE,
     "mode": "ENSEMBLING",
     "algorithms": ["linear-learner"],
     "max_candidates": 1,
     "budget_usd": 3.0,
+    "intended_uses": "Only for tests.",
 }
 
 
@@ -41,12 +42,12 @@ def test_run_searches_evaluates_registers_and_reports(
     assert set(states.values()) == {"success"}, states
     told = result(dag_run, "report")
     record = json.loads(stored(s3, told["report_json"]))
-    assert (record["status"], record["metric"]) == ("succeeded", "Accuracy")
-    assert record["facts"]["num_rows"] == {"train": 142, "test": 36}
-    assert record["evaluation"]["num_rows"] == 36
+    assert (record["status"], record["metric"]) == ("succeeded", "F1")
+    assert record["facts"]["num_rows"] == {"train": 512, "test": 57}
+    assert record["evaluation"]["num_rows"] == 57
     assert record["evaluation"]["metrics"]["Accuracy"] > 0.9
     assert record["beats_baseline"] is told["beats_baseline"] is True
-    assert len({each["name"] for each in record["importance"]}) == 13
+    assert len({each["name"] for each in record["importance"]}) == 30
     assert told["unsettled"] == []
     entries = {each["kind"]: each for each in record["ledger"]["entries"]}
     assert set(entries) == {"processing", "automl"}
@@ -63,6 +64,12 @@ def test_run_searches_evaluates_registers_and_reports(
     assert container["ModelDataUrl"] == record["search"]["model_artifact"]
     lineage = package["CustomerMetadataProperties"]
     assert lineage["candidate"] == record["search"]["best"]["name"]
+    card = json.loads(package["ModelCard"]["ModelCardContent"])
+    assert card["intended_uses"]["intended_uses"] == "Only for tests."
+    (evaluation,) = card["evaluation_details"]
+    (group,) = evaluation["metric_groups"]
+    metrics = {each["name"]: each["value"] for each in group["metric_data"]}
+    assert metrics["Accuracy"] == record["evaluation"]["metrics"]["Accuracy"]
 
 
 def test_params_are_the_fields_of_the_conf() -> None:

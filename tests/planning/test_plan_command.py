@@ -49,6 +49,13 @@ def test_the_table_has_ranking_parts_rejections_and_dates(plan: Any) -> None:
     assert "Modelled, not measured. Speeds of 2026-11-21, prices of 2025-06-30" in lines[-1]
 
 
+def test_a_file_with_tokens_is_a_request_even_if_it_leaves_the_count_open(plan: Any) -> None:
+    status, said = plan({**EXAMPLE, "instance_count": 0})
+
+    assert status == NO_PLAN
+    assert "instance_count: is too small; got 0; allowed: more than 0" in said
+
+
 def test_long_lists_are_cut_with_their_count(plan: Any) -> None:
     _, said = plan({**EXAMPLE, "max_instances": 4})
 

@@ -22,6 +22,7 @@ from trainyard.runs.orphans import ThingKind
 from trainyard.runs.run_tags import Owner
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.stack.aws import AwsEndpoint
+from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.hooks.objects import S3Objects
@@ -119,8 +120,8 @@ class EndedAutoML:
 
 @pytest.fixture(scope="module")
 def ended(connection: RunningEngine) -> EndedAutoML:
-    """A deferred job that has completed."""
-    task, spec = surroundings(), job(connection, budget_usd=5.0)
+    """A deferred job that has completed. Its trial has a name as on AWS, without a hyphen after the job's name."""
+    task, spec = surroundings(), job(connection, budget_usd=5.0, mode="HYPERPARAMETER_TUNING")
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     root = logging.getLogger()
@@ -203,6 +204,10 @@ def test_ledger_says_what_all_its_jobs_cost(ended, connection, sagemaker):
     (training,) = sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]
     billed = sagemaker.describe_training_job(TrainingJobName=training["TrainingJobName"])
 
+    assert not training["TrainingJobName"].startswith(f"{name}-")
+    processing = sagemaker.list_processing_jobs(NameContains=name)["ProcessingJobSummaries"]
+    names = {training["TrainingJobName"], *(each["ProcessingJobName"] for each in processing)}
+    assert {each.name for each in AutoMLCandidates(clients()).children(name)} == names
     assert (entry.kind, entry.status) == ("automl", "Completed")
     assert entry.billable_seconds == ended.result["billable_seconds"]
     assert entry.billable_seconds > billed["BillableTimeInSeconds"]  # the processing jobs, too

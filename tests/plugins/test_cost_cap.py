@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.capped_lives import live_a_run, table
+from tests.plugins.test_capacity import on_ladder
 from tests.plugins.test_training_job_operator import deferred, first_event, operator
 from trainyard.errors import BudgetExceededError, RuleViolatedError, SpecError
 from trainyard.sagemaker_api.stop_cause import StopCause
@@ -138,6 +139,21 @@ def test_nothing_is_created_whose_price_is_unknown_or_that_the_cap_does_not_pay(
         with pytest.raises(error, match="max_cost_usd"):
             made.execute(task.context)
         assert made.task_jobs(task.context).of_attempt(1) is None
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("rung", "wait_s"), [({}, 2 * 3600), ({"max_wait_s": 900}, 3600 + 900)], ids=["free", "bounded"]
+)
+def test_cap_shortens_the_run_and_leaves_the_wait_for_spot(
+    spec: Any, task: Any, rung: dict[str, Any], wait_s: int
+) -> None:
+    run = operator(on_ladder(spec(max_run=3600), rung)).job_run(task.context)
+
+    request, _ = run.render("job", place=run.job_type.place([]))
+
+    limits = {"MaxRuntimeInSeconds": 61, "MaxWaitTimeInSeconds": wait_s}
+    assert request["StoppingCondition"] == limits
 
 
 @pytest.mark.slow

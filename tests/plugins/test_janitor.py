@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tests.plugins.conftest import IMAGE, connection_json
 from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.orphans import OrphanVerdict
 from trainyard.runs.run_tags import KEEP, Owner
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.paid_things import PaidThings
 from trainyard_airflow.operators.janitor import JanitorOperator
 
 pytestmark = pytest.mark.engine
@@ -115,6 +118,20 @@ def test_only_own_orphans_are_stopped(connection, sagemaker):
     assert {status(sagemaker, job) for job in spared} == {"InProgress"}
     for job in spared:
         sagemaker.stop_training_job(TrainingJobName=job)
+
+
+def test_training_jobs_are_listed_only_as_far_back_as_one_can_run(connection):
+    clients, asked = AwsClients(ConnectionArguments()), []
+    clients.client("sagemaker").meta.events.register(
+        "provide-client-params.sagemaker.ListTrainingJobs",
+        lambda params, **_: asked.append(params["CreationTimeAfter"]),
+    )
+
+    list(PaidThings(clients).live())
+
+    ages = [datetime.now(UTC) - each for each in asked]
+    assert len(ages) >= 2
+    assert all(timedelta(days=57) < each < timedelta(days=70) for each in ages)
 
 
 def test_dry_run_and_grace_time_stop_nothing(connection, sagemaker):

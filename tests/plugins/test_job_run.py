@@ -132,8 +132,11 @@ class RunHost:
     ended: list[str] = field(default_factory=list)
     failed: list[Any] = field(default_factory=list)
     is_over: bool = False
+    refusal: Exception | None = None
 
     def name_job(self, job_name: str) -> None:
+        if self.refusal:
+            raise self.refusal
         self.announced.append(job_name)
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
@@ -306,6 +309,24 @@ def test_job_of_a_task_that_was_ended_meanwhile_is_stopped(task: RunTask) -> Non
     with pytest.raises(JobStoppedError, match="ended while its job started"):
         task.start().next()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
+
+
+def test_job_of_a_deleted_run_that_takes_no_xcom_is_stopped(task: RunTask) -> None:
+    task.host.is_over, task.host.refusal = True, RuntimeError("404: no such task instance")
+    with pytest.raises(JobStoppedError, match="ended while its job started"):
+        task.start().next()
+    assert task.service.calls[-1] == f"stop {task.name(1)}"
+    assert task.service.was_killed(task.name(1))
+
+
+def test_job_of_a_task_whose_xcom_fails_runs_on_for_the_next_try(task: RunTask) -> None:
+    task.host.refusal = RuntimeError("503")
+    with pytest.raises(RuntimeError, match="503"):
+        task.start().next()
+
+    task.host.refusal = None
+    _, step = task.follow()
+    assert (step.job_name, step.was_attached) == (task.name(1), True)
 
 
 def test_kill_stops_the_job_that_is_waited_for(task: RunTask) -> None:

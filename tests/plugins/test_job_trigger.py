@@ -104,12 +104,19 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
     assert serialised == arguments
 
 
-@pytest.mark.parametrize(("age_s", "is_told"), [(0.0, False), (3600.0, True)], ids=["new", "old"])
+@pytest.mark.parametrize(
+    ("age_s", "pause_s", "is_told"),
+    [(0.0, 0.0, False), (3600.0, 0.0, True), (3600.0, 3600.0, False)],
+    ids=["new", "old", "after a pause"],
+)
 def test_restarted_trigger_marks_the_gap_in_the_log(
-    aws_connection, task, script, caplog, age_s, is_told
+    aws_connection, task, script, caplog, age_s, pause_s, is_told
 ):
     _, arguments = submit(script("print('one')\n"), task).serialize()
-    again = JobTrigger(**{**arguments, "deferred_at": arguments["deferred_at"] - age_s})
+    deferred_at = arguments["deferred_at"] - age_s
+    again = JobTrigger(
+        **{**arguments, "deferred_at": deferred_at, "not_before": deferred_at + pause_s}
+    )
     with capture_logs() as events, caplog.at_level(logging.INFO):
         asyncio.run(only_event(again))
 

@@ -43,6 +43,9 @@ def job(rung: CapacityRung, ending: str = "failed", **changes: Any) -> JobSnapsh
         case "stopped waiting":
             members = {"status": "Stopped", "secondary_status": "Stopped"}
             members["transitions"] = waited(rung.max_wait_s or 0)
+        case "max pending":
+            members = {"status": "Stopped", "secondary_status": "Stopped", "max_pending_s": 500}
+            members["transitions"] = waited(500)
         case "stopped early":
             members = {"status": "Stopped", "secondary_status": "Stopped"}
             members["transitions"] = waited((rung.max_wait_s or 2) - 1)
@@ -71,7 +74,7 @@ def waited(seconds: float) -> tuple[Transition, ...]:
     )
 
 
-WITHOUT_CAPACITY = ["capacity error", "quota", "max wait", "stopped waiting"]
+WITHOUT_CAPACITY = ["capacity error", "quota", "max wait", "stopped waiting", "max pending"]
 OTHERWISE = ["failed", "stopped early", "infrastructure", "max run"]
 
 
@@ -231,7 +234,13 @@ def test_on_demand_rung_of_an_accelerated_type_bounds_the_pending_time() -> None
     made = spec_on_rung(spec(capacity_ladder=[_fields(DEMAND)]), DEMAND)
 
     assert (made.use_spot_instances, made.max_wait) == (False, None)
-    assert made.max_pending_time_in_seconds == 3600
+    assert made.max_pending_time_in_seconds == 3600 + 300
+
+
+def test_pending_time_is_that_of_the_spec_if_it_has_one() -> None:
+    given = spec(capacity_ladder=[_fields(DEMAND)], max_pending_time_in_seconds=7200)
+
+    assert spec_on_rung(given, DEMAND).max_pending_time_in_seconds == 7200
 
 
 def test_pending_time_is_left_out_where_the_service_would_not_take_it() -> None:

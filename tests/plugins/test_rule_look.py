@@ -378,6 +378,15 @@ def test_an_answer_between_refusals_begins_the_counting_anew() -> None:
         answers.delay_s(no)
 
 
+def test_refusals_of_another_call_do_not_end_the_polls_of_a_job_that_is_described() -> None:
+    answers, waits = Answers(where="job a"), []
+    for _ in range(9):
+        answers.described()
+        waits.append(answers.delay_s(refused("AccessDenied", status=403)))
+
+    assert waits[-3:] == pytest.approx([30.0] * 3, rel=0.2)
+
+
 def test_a_service_that_is_away_is_asked_for_ever() -> None:
     answers = Answers(where="job a")
     waits = [answers.delay_s(OSError("away")) for _ in range(9)]

@@ -94,13 +94,27 @@ def test_a_fine_tuned_model_may_have_another_serving_image() -> None:
     assert other == {**default, "Image": IMAGE}
 
 
-def test_a_model_that_was_fine_tuned_in_shards_has_no_instance_types() -> None:
-    script = {"source_dir": SOURCE_DIR, "entry_point": ENTRY_POINT}
-    whole = served(script_version(**script))
-    sharded = served(script_version(**script, hyperparameters={"strategy": "fsdp"}))
+@pytest.mark.parametrize(
+    ("strategy", "stage", "is_whole"),
+    [
+        ("ddp", 0, True),
+        ("deepspeed", 1, True),
+        ("deepspeed", 2, True),
+        ("deepspeed", 3, False),
+        ("fsdp", 0, False),
+    ],
+)
+def test_a_model_that_was_fine_tuned_in_shards_has_no_instance_types(
+    strategy: str, stage: int, *, is_whole: bool
+) -> None:
+    zero = {"ds_config": {"zero_optimization": {"stage": stage}}} if stage else {}
+    version = script_version(
+        source_dir=SOURCE_DIR,
+        entry_point=ENTRY_POINT,
+        hyperparameters={"strategy": strategy, **zero},
+    )
 
-    assert "SupportedRealtimeInferenceInstanceTypes" in whole
-    assert "SupportedRealtimeInferenceInstanceTypes" not in sharded
+    assert ("SupportedRealtimeInferenceInstanceTypes" in served(version)) is is_whole
 
 
 def test_card_of_an_own_scripts_model() -> None:

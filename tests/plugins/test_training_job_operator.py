@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.definitions.retry_policy import RetryAction
@@ -469,28 +470,62 @@ def failed_trigger(made: TrainingJobOperator, task: Any) -> TaskDeferred:
 
 
 @pytest.mark.slow
-def test_failed_trigger_takes_no_worker_and_the_job_is_found_again(
+def test_job_that_ended_before_its_trigger_failed_is_the_result(
     aws_connection, task, script, sagemaker
 ):
     first_event(deferred(operator(script(PRINTS), deferrable=True), task).trigger)
-    waits = failed_trigger(operator(script(PRINTS), deferrable=True), task)
 
     result = operator(script(PRINTS), deferrable=True).resume_execution(
-        waits.method_name, {**(waits.kwargs or {}), "event": None}, task.context
+        TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_FAILURE}, task.context
     )
 
     assert result["status"] == "Completed"
     assert len(job_names(sagemaker, task)) == 1
 
 
-def test_triggers_that_go_on_failing_are_replaced_ever_more_seldom(aws_connection, task, script):
-    made, pauses_s = operator(script(PRINTS), deferrable=True), []
-    for _ in range(8):
-        moment = failed_trigger(made, task).trigger.moment
-        pauses_s.append((moment - datetime.now(UTC)).total_seconds())
+def test_task_killed_in_the_pause_after_a_failed_trigger_stops_its_job(
+    aws_connection, task, script, sagemaker
+):
+    deferred(operator(script(WAITS), deferrable=True), task)
+    waits = failed_trigger(operator(script(WAITS), deferrable=True), task)
 
+    async def killed_in_the_pause() -> None:
+        following = asyncio.create_task(anext(waits.trigger.run()))
+        await asyncio.wait([following], timeout=0.2)
+        following.cancel()
+        await waits.trigger.on_kill()
+
+    asyncio.run(killed_in_the_pause())
+
+    assert waits.method_name == "execute_complete"
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+
+
+def test_triggers_that_go_on_failing_are_replaced_ever_more_seldom(
+    aws_connection, task, script, sagemaker
+):
+    made, pauses_s = operator(script(WAITS), deferrable=True), []
+    for _ in range(8):
+        not_before = failed_trigger(made, task).trigger.arguments["not_before"]
+        pauses_s.append(not_before - time.time())
+        task.store.values["trigger_failures"]["at"] -= 400  # each trigger kept its pause
+
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
     assert 7 <= pauses_s[0] <= 12
     assert 240 <= pauses_s[-1] <= 360
+
+
+def test_pause_of_a_trigger_that_fails_at_once_is_kept_by_airflows_trigger(
+    aws_connection, task, script, sagemaker
+):
+    made = operator(script(WAITS), deferrable=True)
+    failed_trigger(made, task)
+    waits = failed_trigger(made, task)
+
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert isinstance(waits.trigger, DateTimeTrigger)
+    assert waits.method_name == "execute_again"
 
 
 def test_execution_timeout_counts_over_all_deferrals(aws_connection, task, script, sagemaker):

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from trainyard.errors import BudgetExceededError, JobFailedError, ScriptError, Severity
+from tests.plugins.test_job_failures import RANK_KILLED
+from trainyard.errors import (
+    BudgetExceededError,
+    InfrastructureError,
+    JobFailedError,
+    ScriptError,
+    Severity,
+)
 from trainyard.planning.run_plan import plan_run
 from trainyard.tuning.result import TuningResult
 from trainyard.tuning.trials import from_parquet
@@ -180,6 +187,37 @@ def test_the_search_ends_before_its_share_of_the_budget_is_crossed(aws_connectio
     assert (found.cost_usd or 0) <= (found.budget_usd or 0)
 
 
+def test_the_trials_of_a_round_share_the_rest_of_the_budget(aws_connection, task) -> None:
+    run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_jobs=12)
+
+    def budgets(number: int) -> list[float | None]:
+        contexts = [{**run.context(), "task": SimpleNamespace(trial=e)} for e in run.ask(number)]
+        return [trial_task_spec(context, None).budget_usd for context in contexts]
+
+    assert budgets(1) == pytest.approx([0.35, 0.35])
+    run.told(1, 3.0, 2.0)  # 0.46 USD of 0.70
+    assert budgets(2) == pytest.approx([0.24])
+
+
+def test_a_share_of_the_budget_always_pays_an_attempt(aws_connection, task) -> None:
+    run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_parallel_jobs=3)
+    run.returned["preflight"]["conf"]["budget_usd"] = 1.38  # by rounding, 0.69 / 3 < 2 * 0.115
+
+    trials = run.ask(1)
+
+    assert [each["budget_usd"] for each in trials] == [2 * 0.115] * 3
+
+
+def test_a_trial_of_unknown_cost_counts_as_a_whole_attempt(aws_connection, task) -> None:
+    run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_jobs=12)
+    run.ask(1)
+    run.told(1, 3.0, 2.0)
+    run.returned["trials_1"][0]["billable_seconds"] = None
+    run.returned["trials_1"][1] = None
+
+    assert len(run.ask(2)) == 1
+
+
 def test_a_budget_for_not_one_trial_is_an_error(aws_connection, task) -> None:
     run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4)
     run.returned["preflight"]["conf"]["budget_usd"] = 0.4
@@ -228,8 +266,18 @@ def test_a_trial_keeps_its_values_on_every_way_back(aws_connection, task, script
         assert told["trial"] == {"number": 3}
 
 
-def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, script) -> None:
-    spec = script("raise ValueError('the width is odd')")
+@pytest.mark.parametrize(
+    ("source", "members", "failure"),
+    [
+        ("raise ValueError('the width is odd')", {}, "the training script failed"),
+        ("import time; time.sleep(600)", {"max_run": 2}, "reached max_run (2.0 s) and was stopped"),
+    ],
+    ids=["script", "max_run"],
+)
+def test_a_failed_trial_is_told_again_and_never_run_again(
+    aws_connection, task, script, source: str, members: dict[str, Any], failure: str
+) -> None:
+    spec = script(source, **members)
 
     def started() -> dict[str, Any]:
         made = TrialJobOperator(
@@ -238,9 +286,37 @@ def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, 
         return TrialJobOperator.execute.__wrapped__(made, task.context)
 
     first = started()
-    assert first["failure"].endswith("the training script failed")
+    assert first["failure"].endswith(failure)
     assert (first["attempt"], first["earlier_attempts"]) == (1, [])
     assert started() == first
+
+
+def test_a_trial_whose_budget_pays_no_further_attempt_has_failed_with_its_cost(
+    aws_connection, task, script
+) -> None:
+    spec = script(f"import time; time.sleep(1)\n{RANK_KILLED}", budget_usd=0.115 * 600 / 3600)
+
+    def started() -> dict[str, Any]:
+        made = TrialJobOperator(
+            task_id=task.task_id, spec=spec, trial={"number": 3}, deferrable=False
+        )
+        return TrialJobOperator.execute.__wrapped__(made, task.context)
+
+    with pytest.raises(InfrastructureError):
+        started()
+    told = started()
+
+    assert told["failure"] == "another attempt could cost more than the rest of the budget"
+    assert (told["earlier_attempts"], told["trial"]) == ([], {"number": 3})
+    assert told["billable_seconds"] > 0
+
+
+def test_a_trial_whose_budget_pays_no_attempt_is_an_error(aws_connection, task, script) -> None:
+    spec = script("print(1)", budget_usd=0.001)
+    made = TrialJobOperator(task_id=task.task_id, spec=spec, trial={"number": 3}, deferrable=False)
+
+    with pytest.raises(BudgetExceededError):
+        TrialJobOperator.execute.__wrapped__(made, task.context)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,18 @@
     python tests/plugins/throttling_service.py [--rate 10] [--lines-per-s 1] [--unreliable 0]
 
 Prints its port. `POST /start` with `{"num_jobs", "run_s", "spread_s"}` creates the jobs `job-<n>`, which all end within
-`spread_s` after `run_s`, and answers with the time at which they began; `GET /calls` tells how often each operation was
-asked, and how many of the calls were throttled. AWS publishes no limits for these operations: `--rate` calls a second
-of each, and as many at once after a rest, are an assumption. `--unreliable` is the share of a list's entries and of a
-log's events that an answer leaves out, and as many again that it has twice, all in any order; the job or line that is
-left out is in a later answer. AWS promises neither whole lists nor an order right after a change.
+`spread_s` after `run_s`, and answers with the time at which they began. Optional members:
+
+- `age_s`: seconds ago at which the jobs were created.
+- `lines_s`: seconds after their creation in which the jobs print lines, by default until their end.
+- `num_others`: the account's other jobs, which were created during the last day and have ended.
+- `faults`: `{operation: [code, number of calls]}`; these first calls of an operation get the error `code`.
+
+`GET /calls` returns the number of calls of each operation, and of the throttled calls. AWS publishes no limits for
+these operations: `--rate` calls a second of each, and as many at once after a rest, are an assumption. `--unreliable`
+is the share of a list's entries and of a log's events that an answer leaves out, and as many again that it has twice,
+all in any order; the job or line that is left out is in a later answer. AWS promises neither whole lists nor an order
+right after a change.
 """
 
 # ruff: noqa: N802, T201  # operations as AWS names them; the port is told by print
@@ -17,6 +24,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import random
 import time
 from typing import Any
@@ -33,12 +41,22 @@ class Service:
         self.calls: collections.Counter[str] = collections.Counter()
         self.left: dict[str, tuple[float, float]] = {}
         self.began, self.num_jobs, self.run_s, self.spread_s = 0.0, 0, 0.0, 0.0
+        self.lines_s = math.inf
+        self.others: list[dict[str, Any]] = []
+        self.stopped: dict[int, float] = {}
+        self.faults: dict[str, tuple[str, int]] = {}
 
     async def start(self, request: web.Request) -> web.Response:
         """Create jobs in place of those that there were."""
         asked = await request.json()
-        self.began, self.num_jobs = time.time(), asked["num_jobs"]
-        self.run_s, self.spread_s = asked["run_s"], asked["spread_s"]
+        now = time.time()
+        self.began, self.num_jobs = now - asked.get("age_s", 0.0), asked["num_jobs"]
+        self.run_s, self.spread_s = now - self.began + asked["run_s"], asked["spread_s"]
+        self.lines_s = asked.get("lines_s", math.inf)
+        num_others = asked.get("num_others", 0)
+        self.others = [_other(each, now - 86_400 * each / num_others) for each in range(num_others)]
+        self.faults = {name: (code, most) for name, (code, most) in asked.get("faults", {}).items()}
+        self.stopped.clear()
         self.calls.clear()
         return web.json_response({"began": self.began})
 
@@ -54,6 +72,9 @@ class Service:
             self.calls["throttled"] += 1
             refusal = {"__type": "ThrottlingException", "message": "Rate exceeded"}
             return web.json_response(refusal, status=400)
+        code, most = self.faults.get(operation, ("", 0))
+        if self.calls[operation] <= most:
+            return web.json_response({"__type": code, "message": "not now"}, status=400)
         body = await request.json()
         answer: Any = getattr(self, f"on_{operation}")(body, time.time())
         return web.Response(
@@ -69,18 +90,20 @@ class Service:
 
     def ends_at(self, number: int) -> float:
         """Return when a job ends, epoch seconds."""
-        return self.began + self.run_s + self.spread_s * number / max(1, self.num_jobs)
+        ends_at = self.began + self.run_s + self.spread_s * number / max(1, self.num_jobs)
+        return self.stopped.get(number, ends_at)
 
     def _summary(self, number: int, now: float) -> dict[str, Any]:
         ended = now >= self.ends_at(number)
         name = f"job-{number}"
+        status = "Stopped" if number in self.stopped else "Completed" if ended else "InProgress"
         return {
             "TrainingJobName": name,
             "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:111122223333:training-job/{name}",
             "CreationTime": self.began,
             "LastModifiedTime": self.ends_at(number) if ended else self.began + 1,
-            "TrainingJobStatus": "Completed" if ended else "InProgress",
-            "SecondaryStatus": "Completed" if ended else "Training",
+            "TrainingJobStatus": status,
+            "SecondaryStatus": status if ended else "Training",
         }
 
     def on_DescribeTrainingJob(self, body: dict[str, Any], now: float) -> dict[str, Any]:
@@ -95,17 +118,24 @@ class Service:
         }
 
     def on_ListTrainingJobs(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Answer ListTrainingJobs."""
-        after, status = body.get("LastModifiedTimeAfter", 0.0), body.get("StatusEquals")
-        found = [self._summary(each, now) for each in range(self.num_jobs)]
+        """Answer ListTrainingJobs, by creation; as documented, StatusEquals filters a page that was selected before."""
         found = [
             each
-            for each in found
-            if each["LastModifiedTime"] >= after and status in {None, each["TrainingJobStatus"]}
+            for each in (*(self._summary(each, now) for each in range(self.num_jobs)), *self.others)
+            if each["LastModifiedTime"] >= body.get("LastModifiedTimeAfter", 0.0)
+            and each["CreationTime"] >= body.get("CreationTimeAfter", 0.0)
         ]
+        is_descending = body.get("SortOrder", "Descending") == "Descending"
+        found.sort(key=lambda each: float(each["CreationTime"]), reverse=is_descending)
         first, most = int(body.get("NextToken") or 0), body.get("MaxResults", 10)
         more = {"NextToken": str(first + most)} if first + most < len(found) else {}
-        return {"TrainingJobSummaries": self._mangled(found[first : first + most]), **more}
+        status = body.get("StatusEquals")
+        page = [
+            each
+            for each in found[first : first + most]
+            if status in {None, each["TrainingJobStatus"]}
+        ]
+        return {"TrainingJobSummaries": self._mangled(page), **more}
 
     def _mangled(self, entries: list[Any]) -> list[Any]:
         """Return the entries with some left out, some twice, and out of order, if the service is unreliable."""
@@ -114,6 +144,11 @@ class Service:
         kept = [each for each in entries if self.draws.random() >= self.unreliable]
         doubled = [each for each in kept if self.draws.random() < self.unreliable]
         return self.draws.sample(kept + doubled, len(kept) + len(doubled))
+
+    def on_StopTrainingJob(self, body: dict[str, Any], now: float) -> dict[str, Any]:
+        """Answer StopTrainingJob."""
+        self.stopped[int(body["TrainingJobName"].rpartition("-")[2])] = now
+        return {}
 
     def on_AddTags(self, _body: dict[str, Any], _now: float) -> dict[str, Any]:
         """Answer AddTags."""
@@ -124,7 +159,8 @@ class Service:
         return {"logStreams": [{"logStreamName": f"{body['logStreamNamePrefix']}algo-1-1"}]}
 
     def _lines(self, number: int, now: float) -> int:
-        return int((min(now, self.ends_at(number)) - self.began) * self.lines_per_s)
+        age_s = min(now, self.ends_at(number)) - self.began
+        return int(min(age_s, self.lines_s) * self.lines_per_s)
 
     def _line(self, number: int, line: int) -> dict[str, Any]:
         return {
@@ -153,6 +189,18 @@ class Service:
         first, most = int(body.get("nextToken") or 0), body.get("limit", 10_000)
         more = {"nextToken": str(first + most)} if first + most < len(events) else {}
         return {"events": self._mangled(events[first : first + most]), **more}
+
+
+def _other(number: int, created_at: float) -> dict[str, Any]:
+    """Return the summary of an ended job that nobody follows."""
+    name = f"other-{number}"
+    return {
+        "TrainingJobName": name,
+        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:111122223333:training-job/{name}",
+        "CreationTime": created_at,
+        "LastModifiedTime": created_at + 1,
+        "TrainingJobStatus": "Completed",
+    }
 
 
 def main() -> None:

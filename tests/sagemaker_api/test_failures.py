@@ -11,6 +11,7 @@ from trainyard.errors import (
     ContractError,
     DataError,
     DeviceMemoryError,
+    ExpiredCredentialsError,
     HungJobError,
     InfrastructureError,
     JobFailedError,
@@ -34,7 +35,7 @@ from trainyard.sagemaker_api.failures import (
     service_error,
     telling_lines,
 )
-from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard.sagemaker_api.stop_cause import StopCause
 
 # torchrun's own words (torch 2.13), from jobs that ran.
@@ -181,6 +182,44 @@ def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
     assert says in str(error)
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "changes", "kind"),
+    [
+        (1801, {}, CapacityError),
+        (1799, {}, CapacityError),
+        (900, {}, JobStoppedError),
+        (1801, {"max_pending_s": None}, JobStoppedError),
+    ],
+    ids=["limit", "late first transition", "stopped early", "no limit"],
+)
+def test_a_job_that_waited_until_its_pending_limit_got_no_capacity(
+    waited_s: int, changes: dict[str, Any], kind: type[TrainingRunError]
+) -> None:
+    members = {
+        "secondary_status": "Stopped",
+        "max_pending_s": 1800,
+        "transitions": (Transition(status="Pending", start=0, end=waited_s),),
+        **changes,
+    }
+
+    error = failure_error(ended(status="Stopped", **members))
+
+    assert type(error) is kind
+    if kind is CapacityError:
+        assert "no instances within max_pending_time_in_seconds (30 min 00 s)" in str(error)
+
+
+def test_a_job_that_got_instances_after_a_long_wait_was_stopped_by_someone() -> None:
+    transitions = (
+        Transition(status="Pending", start=0, end=1790),
+        Transition(status="Training", start=1790, end=1900),
+    )
+
+    error = failure_error(ended(status="Stopped", max_pending_s=1800, transitions=transitions))
+
+    assert type(error) is JobStoppedError
+
+
 def test_the_exception_is_quoted_and_not_the_lost_peer_after_it() -> None:
     lines = ["ValueError: boom", *PEER_GONE.splitlines()]
 
@@ -308,6 +347,10 @@ def test_a_job_that_did_not_fail_has_no_failure(status: str) -> None:
         ("ResourceLimitExceeded", QuotaExceededError),
         ("ValidationException", RejectedRequestError),
         ("AccessDeniedException", RejectedRequestError),
+        ("InvalidClientTokenId", RejectedRequestError),
+        ("ExpiredToken", ExpiredCredentialsError),
+        ("ExpiredTokenException", ExpiredCredentialsError),
+        ("RequestExpired", ExpiredCredentialsError),
     ],
 )
 def test_a_refused_call_gives_its_class(code: str, kind: type[TrainingRunError]) -> None:

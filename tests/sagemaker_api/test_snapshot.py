@@ -232,6 +232,19 @@ def test_the_last_wait_is_that_for_instances_which_did_not_come(
     assert told == expected
 
 
+@pytest.mark.parametrize(("limit_s", "reached"), [(1800, True), (7200, False), (None, False)])
+def test_a_wait_as_long_as_the_described_limit_reached_it(
+    limit_s: int | None, *, reached: bool
+) -> None:
+    limit = {} if limit_s is None else {"MaxPendingTimeInSeconds": limit_s}
+    changes = {"TrainingJobStatus": "Stopped", "StoppingCondition": limit}
+
+    job = spans(("Pending", 0, 1800), ("Stopped", 1800, 1800), **changes)
+
+    assert job.reached_max_pending is reached
+    assert not spans(("Pending", 0, None), **RUNNING, StoppingCondition=limit).reached_max_pending
+
+
 def test_all_waits_are_added_up() -> None:
     assert JobSnapshot.from_describe(training()).waiting_seconds == 20
     assert spans(("Starting", 0, None), **RUNNING).waiting_seconds == 95

@@ -254,6 +254,16 @@ def test_data_of_an_unknown_compression_is_refused(tmp_path: Path, data_format: 
         list_files(Source(uri=str(root), data_format=data_format), LocalObjects(tmp_path / "store"))
 
 
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.arrow.zst"])
+def test_parquet_and_arrow_files_that_are_compressed_as_a_whole_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    root = write(tmp_path / "in", (name,))
+    with pytest.raises(DataError, match=rf"1 file\(s\): {name}") as raised:
+        list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert "decompress them" in str(raised.value)
+
+
 def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:
     names = ("data-00000-of-00001.arrow", "data-00000-of-00002.arrow", "data-00001-of-00002.arrow")
     root = write(tmp_path / "in", names)

@@ -18,7 +18,7 @@ from trainyard.errors import ContractError, DataError
 from trainyard.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
 from trainyard.sharding.__main__ import main
 from trainyard.sharding.merge import merge_parts
-from trainyard.sharding.parts import files_of_part, part_name, read_parts, write_part
+from trainyard.sharding.parts import PartIndex, files_of_part, part_name, read_parts, write_part
 from trainyard.sharding.plan import plan_dataset
 from trainyard.sharding.uploads import UNDER_WAY
 
@@ -345,8 +345,10 @@ def test_plan_survives_its_document(tmp_path: Path, store: Store) -> None:
         Source(uri=str(table_files(tmp_path / "in"))), settings, store, destination=DESTINATION
     )
     assert DatasetPlan.from_json(plan.to_json()) == plan
-    with pytest.raises(ContractError):
-        DatasetPlan.from_json("{}")
+    for document in (DatasetPlan, PartIndex):
+        with pytest.raises(ContractError) as raised:
+            document.from_json("{}", uri="s3://bucket/document.json")
+        assert raised.value.where == "s3://bucket/document.json"
 
 
 def test_command_line_shards_as_containers_would(

@@ -80,8 +80,9 @@ def test_index_reads_back_what_it_renders(index: ShardIndex) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "x", "version": 1}'])
 def test_other_document_is_not_an_index(text: str) -> None:
-    with pytest.raises(ContractError, match="index of a data set cannot be read"):
-        ShardIndex.from_json(text)
+    with pytest.raises(ContractError, match="index of a data set cannot be read") as raised:
+        ShardIndex.from_json(text, uri="s3://bucket/index.json")
+    assert raised.value.where == "s3://bucket/index.json"
 
 
 @given(

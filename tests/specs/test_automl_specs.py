@@ -92,8 +92,8 @@ def test_all_faults_are_told_at_once() -> None:
             {"source": "s3://b/t"}, 'set dataset to "own"', id="source of a bundled table"
         ),
         pytest.param(
-            {"dataset": "wine", "target_column": "alcohol"},
-            'target_column: applies to dataset "own" only; got alcohol with dataset wine',
+            {"dataset": "digits", "target_column": "alcohol"},
+            'target_column: applies to dataset "own" only; got alcohol with dataset digits',
             id="target of a bundled table",
         ),
         pytest.param({"dataset": "titanic"}, "is not a known dataset", id="unknown table"),

@@ -181,8 +181,7 @@ def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
     """Return what training an adapter changed of the base model's weights, as the trainer holds them."""
     is_sharded = "fsdp" in kind or "zero" in kind
     if is_sharded:
-        rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        os.environ |= rank | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        _launch_alone(port)
     paths = _paths(folder, f"frozen-{kind}", data="chat")
     options = Options(max_steps=8, learning_rate=1e-2, **ADAPTERS[kind])
     origin = ModelOrigin.of_job(options, paths.channels)
@@ -205,6 +204,34 @@ def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
             bool(value.abs().sum()) for name, value in trained.items() if "lora_B" in name
         ),
     }
+
+
+def dropped_losses(folder: Path, strategy: str, recomputes: str, port: str) -> dict[str, Any]:
+    """Return the losses of a training with much dropout, with or without recomputed layers."""
+    if strategy == "fsdp":
+        _launch_alone(port)
+    paths = _paths(folder, f"dropped-{strategy}-{recomputes}", data="chat")
+    options = Options(max_steps=6, learning_rate=1e-2, lora_dropout=0.5, strategy=strategy)
+    trainer = make_trainer(
+        options,
+        paths,
+        ModelOrigin.of_job(options, paths.channels),
+        WatchCallback(statistics="off"),
+        recomputes=recomputes == "recomputed",
+    )
+    trainer.train()
+    return {
+        "recomputes": any(
+            getattr(each, "gradient_checkpointing", False) for each in trainer.model.modules()
+        ),
+        "losses": [each["loss"] for each in trainer.state.log_history if "loss" in each],
+    }
+
+
+def _launch_alone(port: str) -> None:
+    """Set the variables of a single rank, as torchrun does."""
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    os.environ |= rank | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -348,6 +375,7 @@ CHECKS = {
         pair_texts,
         row_errors,
         frozen_base,
+        dropped_losses,
         packed_losses,
         merged_logits,
     )

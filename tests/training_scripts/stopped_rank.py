@@ -1,4 +1,4 @@
-"""A training of which one rank is told to stop while the test split is measured."""
+"""A training of which one rank receives SIGTERM while a split is measured."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from trainer.process import run_rank
+from trainer.sharding.training import ShardedTraining
 from trainer.training import Training
 
 if TYPE_CHECKING:
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
     from trainer.evaluation import ModelEvaluation
 
 log = logging.getLogger(__name__)
+STOPPED_IN = "STOPPED_IN"
+"""Variable with the split, `validation` or `test`."""
 
 
 class StoppedTraining(Training):
-    """Gets SIGTERM on its last rank before its second batch of the test split."""
+    """Gets SIGTERM on its last rank before its second batch of the split."""
 
     def evaluate(
         self, batches: Iterator[Any], *, keeps_predictions: bool = True
     ) -> ModelEvaluation:
-        """Measure; of the test split only the first batch."""
-        measured = batches if keeps_predictions else self.stopped(batches)
+        """Measure; of the split only the first batch."""
+        split = "validation" if keeps_predictions else "test"
+        measured = self.stopped(batches) if split == os.environ[STOPPED_IN] else batches
         return super().evaluate(measured, keeps_predictions=keeps_predictions)
 
     def stopped(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -37,6 +41,10 @@ class StoppedTraining(Training):
                 os.kill(os.getpid(), signal.SIGTERM)
 
 
+class StoppedShards(StoppedTraining, ShardedTraining):
+    """A StoppedTraining with a sharded model."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one rank."""
-    return run_rank(StoppedTraining, argv)
+    """Run one rank; of a sharded model with the variable SHARDED."""
+    return run_rank(StoppedShards if "SHARDED" in os.environ else StoppedTraining, argv)

@@ -240,7 +240,8 @@ def test_a_training_that_is_stopped_while_it_measures_leaves_its_model(make_job,
     job = make_job()
     asked = {"world_size": world_size, "max_steps": 2, "eval_interval": 0, "test_samples": 41}
 
-    codes = job.run(main="stopped_rank", **asked)
+    stopped = {rank: {"STOPPED_IN": "test"} for rank in range(world_size)}
+    codes = job.run(main="stopped_rank", environ=stopped, **asked)
 
     assert codes == [143] * world_size, job.log()
     assert "MODEL IS WRITTEN: True" in job.log()

@@ -1,12 +1,14 @@
 """What train_huggingface.py does beside the Trainer: which checkpoint it takes, which hyperparameters it refuses.
 
-Nothing here needs transformers: tests/sagemaker_engine/jobs/test_huggingface_jobs.py trains in the engine image.
+Only the slow tests need transformers, of the engine image. tests/sagemaker_engine/jobs/test_huggingface_jobs.py trains
+in it over two hosts.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,13 +18,19 @@ import train_tensorflow
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+from sagemaker_engine.images.image_file import read_image_files
+from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from tests.sagemaker_engine.images.built import need_built
+from tests.training_scripts.conftest import ContainerJob, RankServer
+from trainer.schedule import make_schedule
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError
 from trainyard_watch.retention import LocalLayout, Retention
 from trainyard_watch.stopping import StopRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import ModuleType
 
@@ -162,3 +170,51 @@ def test_a_framework_saves_each_tenth_step_as_told_or_at_the_end(
     interval: int, every: int | None
 ) -> None:
     assert HuggingFaceHyperparameters(checkpoint_interval=interval).save_every == every
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RankServer]:
+    """Yield the parent of ranks that have transformers."""
+    image = next(each for each in read_image_files() if each.name == "huggingface")
+    folder = need_built(ImageStore(folder=default_folder()), image)
+    server = RankServer(
+        python=folder / "bin" / "python", preload=("slow_writer", "huggingface_trainer.training")
+    )
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def job(server: RankServer, make_job: Callable[..., ContainerJob]) -> ContainerJob:
+    """Return a job whose ranks have transformers."""
+    made = make_job()
+    made.server = server
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scaling", ["linear", "sqrt"])
+def test_learning_rate_is_scaled_to_the_batch(job: ContainerJob, scaling: str) -> None:
+    """The reference batch is 2, and the batch 8."""
+    scaled = {"reference_batch_size": 2, "learning_rate_scaling": scaling, "learning_rate": 0.001}
+
+    assert job.run(main="train_huggingface", **scaled) == [0], job.log()
+
+    hp = HuggingFaceHyperparameters(**scaled, global_batch_size=8, max_steps=6, warmup_steps=2)
+    schedule = make_schedule(hp, max_steps=6)
+    assert schedule.peak == {"linear": 0.004, "sqrt": 0.002}[scaling]
+    rates = [each["learning_rate"] for each in job.events("step")]
+    assert rates == pytest.approx([schedule.at(step) for step in range(6)])
+
+
+@pytest.mark.slow
+def test_ranks_of_a_stopped_run_end_after_the_model_is_written(job: ContainerJob) -> None:
+    long = {"max_steps": 100_000, "eval_interval": 0, "world_size": 2}
+    job.start(main="slow_writer", argv=["train_huggingface"], **long)
+    job.wait_for_line("trainyard step=3 ")
+    job.kill(1, signal.SIGTERM)
+
+    assert job.wait() == [143, 143], job.log()
+
+    # torchrun would kill rank 0 soon after the end of rank 1.
+    assert "'model.safetensors'" in job.log(1).splitlines()[-1]

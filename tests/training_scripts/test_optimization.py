@@ -10,7 +10,7 @@ from torch import nn
 
 from trainer.batching import plan_batches
 from trainer.hyperparameters import Hyperparameters
-from trainer.optimization import make_optimizer, set_learning_rate
+from trainer.optimization import keeping_weight_decay, make_optimizer, set_learning_rate
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.errors import HyperparameterError
 
@@ -63,6 +63,17 @@ def test_only_matrices_decay():
     assert groups == {0.3: 1, 0.0: 3}
     set_learning_rate(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5}
+
+
+def test_a_restored_optimizer_keeps_the_weight_decay_of_this_start():
+    model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    saved = make_optimizer(model, weight_decay=0.3).state_dict()
+    optimizer = make_optimizer(model, weight_decay=0.1)
+
+    with keeping_weight_decay(optimizer):
+        optimizer.load_state_dict(saved)
+
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
 
 
 @given(

@@ -25,8 +25,9 @@ GOOD = HEADER + ROWS
 
 @pytest.fixture
 def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
-    """Run the script on files; return its exit code and its message."""
+    """Run the script on files; return its exit code and its message. Any number of rows is enough."""
     monkeypatch.setattr(prepare_tabular, "BASE", tmp_path)
+    monkeypatch.setattr(prepare_tabular, "MIN_TRAIN_ROWS", 1)
 
     def run(files: Mapping[str, str | bytes]) -> tuple[int, str]:
         for name, content in files.items():
@@ -150,3 +151,28 @@ def test_a_zip_archive_of_one_file_is_read(prepare: Prepare, tmp_path: Path) -> 
         opened.writestr("a.csv", GOOD)
     assert prepare({}) == (0, "")
     assert len(written(tmp_path)) == len(EXPECTED)
+
+
+@pytest.mark.parametrize(("num_rows", "code"), [(555, 1), (556, 0)])
+def test_automl_needs_500_training_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, code: int
+) -> None:
+    monkeypatch.setattr(prepare_tabular, "BASE", tmp_path)
+    source = tmp_path / "processing/input/source/a.csv"
+    source.parent.mkdir(parents=True)
+    source.write_text(HEADER + "".join(f"{at % 2},{at},{at}\n" for at in range(num_rows)))
+
+    assert prepare_tabular.main(["--target", "y"]) == code
+    if code:
+        message = (tmp_path / "output/message").read_text()
+        assert "got: 499 of 555 rows" in message
+        assert "lower test_fraction" in message
+
+
+@pytest.mark.parametrize("dataset", sorted(prepare_tabular.BUNDLED))
+def test_bundled_tables_have_enough_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str
+) -> None:
+    monkeypatch.setattr(prepare_tabular, "BASE", tmp_path)
+
+    assert prepare_tabular.main(["--dataset", dataset]) == 0

@@ -300,6 +300,65 @@ def test_sigterm_to_one_rank_stops_all_after_the_step_and_loses_nothing(make_job
     assert job.weights_sha256() == unbroken.weights_sha256()
 
 
+@pytest.mark.parametrize(
+    ("world_size", "main"),
+    [(1, "train_ddp"), (2, "train_ddp"), pytest.param(2, "train_fsdp", marks=SLOW)],
+)
+def test_stop_in_a_validation_saves_the_step_and_the_next_start_validates(
+    make_job, world_size, main
+):
+    settings = {"dropout": 0.1, "world_size": world_size}
+    unbroken, job = make_job("unbroken"), make_job()
+    assert set(unbroken.run(main=main, **settings)) == {0}, unbroken.log()
+    variables = {"STOPPED_IN": "validation"} | ({"SHARDED": "1"} if main == "train_fsdp" else {})
+    environ = dict.fromkeys(range(world_size), variables)
+
+    codes = job.run(main="stopped_rank", environ=environ, **settings)
+
+    assert codes == [143] * world_size, job.log()
+    assert "the validation after step 3 is NOT MEASURED (it was stopped after 1 b" in job.log()
+    assert job.checkpoints() == ["step-00000003"]
+    assert job.events("eval") == []
+    assert set(job.run(main=main, **settings)) == {0}, job.log()
+    assert job.events("resume")[0]["step"] == 3
+    assert history_of(job) == history_of(unbroken)
+    assert job.weights_sha256() == unbroken.weights_sha256()
+
+
+def test_checkpoint_is_postponed_if_the_one_before_is_written_for_long(make_job):
+    """Ranks that waited for rank 0 until the end of the write would give up."""
+    job = make_job()
+
+    codes = job.run(
+        main="slow_disk",
+        world_size=2,
+        max_steps=10,
+        checkpoint_interval=3,
+        distributed_timeout_s=6,
+    )
+
+    assert codes == [0, 0], job.log()
+    assert "the checkpoint of step 6 is POSTPONED" in job.log()
+    assert [event["step"] for event in job.events("durable")] == [3, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("main", "world_size"), [("train_ddp", 1), pytest.param("train_fsdp", 2, marks=SLOW)]
+)
+def test_changed_weight_decay_applies_after_a_resume(make_job, main, world_size):
+    """A huge decay shrinks the matrices at the first step after the resume."""
+    job, common = make_job(), {"main": main, "world_size": world_size}
+    assert set(job.run(**common, max_steps=3, weight_decay=0)) == {0}, job.log()
+    before = job.weights()
+
+    assert set(job.run(**common, max_steps=4, weight_decay=50)) == {0}, job.log()
+
+    after = job.weights()
+    assert "the weight decay changed at resume: 0 -> 50" in job.log()
+    assert after["head.weight"].norm() < 0.9 * before["head.weight"].norm()
+    assert torch.allclose(after["norm.weight"], before["norm.weight"], atol=0.05)
+
+
 def test_finished_run_takes_no_further_step_when_started_again(make_job):
     job = make_job()
     job.run()

@@ -157,6 +157,17 @@ def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(make_job):
     assert own == [pytest.approx(mean, abs=1e-6)] * 2
 
 
+@pytest.mark.parametrize(("outcome", "codes"), [("whole", [143, 143]), ("fault", [70, 143])])
+def test_ranks_of_a_stopped_run_end_after_the_model_is_written(make_job, outcome, codes):
+    job = make_job()
+    job.start(main="model_writer", argv=[outcome], world_size=2)
+
+    assert job.wait() == codes, job.log()
+
+    # torchrun would kill rank 0 soon after the end of rank 1.
+    assert f"left: ['{outcome}.pt']" in job.log(1)
+
+
 def test_an_ended_run_keeps_no_model_alive(container):
     model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

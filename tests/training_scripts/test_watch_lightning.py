@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from tests.limits import EVENT_LIMIT_S
 from tests.training_scripts.conftest import SCRIPTS
@@ -44,11 +45,11 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     return tmp_path / "ml"
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
-    """Return a process of the training."""
+def started(*arguments: object, script: object = LOOP) -> subprocess.Popen[str]:
+    """Return a process of the training, or of another script."""
     paths = os.pathsep.join(each for each in (str(SCRIPTS), FOLDER) if each)
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(LOOP), *map(str, arguments)],
+        [sys.executable, "-W", "ignore", str(script), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -86,3 +87,37 @@ def test_each_step_is_written_and_a_stopped_training_goes_on_to_the_same_weights
     weights = [text.splitlines()[-1] for text in (resumed, unbroken)]
     assert weights[0].startswith("weights ")
     assert weights[0] == weights[1]
+
+
+CHOICES = """
+import shutil, sys
+from pathlib import Path
+from trainyard_watch.lightning import newest_checkpoint
+while path := newest_checkpoint(sys.argv[1]):
+    print("chosen", Path(path).name)
+    shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink()
+"""
+
+
+def test_newest_checkpoint_is_the_complete_one_of_the_highest_step(tmp_path: Path) -> None:
+    """The times of the files are those of the platform's restore."""
+    folder, script = tmp_path / "checkpoints", tmp_path / "choices.py"
+    (folder / "sharded.ckpt").mkdir(parents=True)
+    (folder / "half.ckpt").mkdir()
+    script.write_text(CHOICES)
+    steps = {"last": 300, "epoch=9-step=70000": 70_000, "stopped": 200, "sharded": 1, "torn": 2**32}
+    others = {"state_dict": {"net": torch.ones(1000)}, "hyper_parameters": {"path": tmp_path}}
+    for age, (name, step) in enumerate(steps.items()):
+        path = folder / f"{name}.ckpt"
+        path = path / "meta.pt" if path.is_dir() else path
+        torch.save({"epoch": 9, "global_step": step, **others}, path)
+        os.utime(path, (1_000_000 + age, 1_000_000 + age))
+    torn = folder / "torn.ckpt"
+    torn.write_bytes(torn.read_bytes()[:-100])
+
+    output = output_of(started(folder, script=script))
+
+    chosen = re.findall(r"^chosen (.*)\.ckpt$", output, re.MULTILINE)
+    assert chosen == ["epoch=9-step=70000", "last", "stopped", "sharded"]
+    assert "torn.ckpt is incomplete" in output
+    assert "half.ckpt is incomplete" in output

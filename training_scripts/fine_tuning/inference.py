@@ -41,11 +41,12 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")
     request = json.loads(request_body)
-    if not isinstance(request, dict) or request.keys() - set(KNOWN):
-        got = ", ".join(map(repr, request)) if isinstance(request, dict) else type(request).__name__
-        raise ValueError(
-            f"the request must be a JSON object with the keys {', '.join(KNOWN)} only; got {got}"
-        )
+    if not isinstance(request, dict):
+        kind = type(request).__name__
+        raise ValueError(f"the request is of type {kind}; allowed: a JSON object")  # noqa: TRY004  # of the client
+    if unknown := sorted(request.keys() - set(KNOWN)):
+        got, allowed = ", ".join(map(repr, unknown)), ", ".join(KNOWN)
+        raise ValueError(f"the request has unknown keys: {got}; allowed: {allowed}")
     if ("messages" in request) == ("prompt" in request):
         raise ValueError("the request needs either messages or a prompt, and not both")
     if not isinstance(request.get("prompt", ""), str):

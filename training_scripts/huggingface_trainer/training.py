@@ -30,8 +30,9 @@ from trainer.data.token_blocks import TokenBlocks
 from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.metrics import MetricsWriter
-from trainyard_watch.model_limit import NO_MODEL
+from trainyard_watch.model_limit import NO_MODEL, ending_together
 from trainyard_watch.retention import LocalLayout, Retention, remove
+from trainyard_watch.run import current_ranks
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
@@ -156,7 +157,11 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
             step = checkpoint_files.step_of(checkpoint)
             metrics.write("resume", step=step, checkpoint=str(checkpoint))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    with metrics.kept_alive(trainer.state.global_step):
+    ranks = current_ranks(trainer.model)
+    with (
+        metrics.kept_alive(trainer.state.global_step),
+        ending_together(ranks, stop, is_stopping=reports.is_stopping),
+    ):
         _write_model(trainer, reports, stop, folder=paths.model_dir)
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED
@@ -191,10 +196,11 @@ def _trainer(
     hp: HuggingFaceHyperparameters, plan: BatchPlan, data: Data, *, folder: Path, reports: Reports
 ) -> ScheduledTrainer:
     set_seed(hp.seed)  # The Trainer's own comes after the weights are drawn.
+    schedule, num_samples = make_schedule(hp, max_steps=plan.max_steps), len(data.train)
     trainer = ScheduledTrainer(
-        make_schedule(hp, max_steps=plan.max_steps),
+        schedule,
         model=LlamaForCausalLM(_config(hp, vocab_size=data.index.vocab_size)),
-        args=_arguments(hp, plan, folder=folder, num_samples=len(data.train)),
+        args=_arguments(hp, plan, folder=folder, num_samples=num_samples, peak=schedule.peak),
         train_dataset=Samples(data.train, range(len(data.train))),
         eval_dataset=Samples(data.validation, data.evaluated),
         callbacks=[reports],
@@ -247,7 +253,7 @@ def _config(hp: HuggingFaceHyperparameters, *, vocab_size: int) -> LlamaConfig:
 
 
 def _arguments(
-    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int
+    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int, peak: float
 ) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
@@ -256,7 +262,7 @@ def _arguments(
         per_device_eval_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         max_steps=plan.max_steps,
-        learning_rate=hp.learning_rate,
+        learning_rate=peak,
         weight_decay=hp.weight_decay,
         max_grad_norm=hp.clip_norm,
         bf16=hp.precision == "bf16",

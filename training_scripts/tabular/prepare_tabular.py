@@ -40,11 +40,11 @@ log = logging.getLogger("prepare")
 BASE = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
 BUNDLED = {
     "breast_cancer": datasets.load_breast_cancer,
-    "diabetes": datasets.load_diabetes,
-    "iris": datasets.load_iris,
-    "wine": datasets.load_wine,
+    "digits": datasets.load_digits,
 }
 TARGET = "target"
+MIN_TRAIN_ROWS = 500
+"""Least number of training rows of an AutoML job (API reference of CreateAutoMLJobV2)."""
 MOST_CLASSES = 30
 MISSING = ("", "NA", "NaN", "null")
 """Values of the target that count as missing. Those of other columns are kept as they are."""
@@ -92,7 +92,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Split a table for AutoML.")
     parser.add_argument("--dataset", choices=sorted(BUNDLED), help="a table of scikit-learn")
     parser.add_argument("--target", default=TARGET, help="the column to predict")
-    parser.add_argument("--test-fraction", type=float, default=0.2)
+    parser.add_argument("--test-fraction", type=float, default=0.1)
     parser.add_argument("--validation-fraction", type=float, default=0.0, help="0 = none")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
@@ -288,12 +288,24 @@ def _fields(number: int) -> str:
 
 
 def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict[str, pd.DataFrame]:
-    """Return the rows of each split; classes keep their shares if they have enough rows."""
+    """Return the rows of each split; classes keep their shares if they have enough rows.
+
+    Raises:
+        PreparationError: AutoML does not accept so few training rows.
+    """
     rest, test = _halves(table, target, options.test_fraction, options.seed)
     parts = {"train": rest, "test": test}
     if options.validation_fraction > 0:
         share = options.validation_fraction / (1 - options.test_fraction)
         parts["train"], parts["validation"] = _halves(rest, target, share, options.seed)
+    num_rows = int(parts["train"][target].notna().sum())
+    if num_rows < MIN_TRAIN_ROWS:
+        raise PreparationError(
+            "the table has too few training rows for AutoML",
+            got=f"{num_rows} of {len(table)} rows",
+            allowed=f"at least {MIN_TRAIN_ROWS} training rows with a target",
+            next_step="add rows, or lower test_fraction or validation_fraction",
+        )
     return parts
 
 

@@ -53,6 +53,7 @@ class Checkpointer:
         self._buffers = CpuBuffers()
         self._limit = ModelLimit(ranks, self._retention, num_writers=self.num_writers)
         self._durable_step: int | None = None
+        self._is_postponed = False
         self._stall_seconds: float | None = None
 
     @property
@@ -61,22 +62,28 @@ class Checkpointer:
         return 1
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint follows `step`; called once per step. Ranks other than 0 return False."""
+        """Return whether a checkpoint follows `step`; called once per step. Ranks other than 0 return False.
+
+        A checkpoint that `save` postponed follows the first step at which the one before has been written.
+        """
         if not self._ranks.is_main:
             return False
         if not self._saver.is_writing:
             self._settle()
         is_busy = self._saver.is_writing or self._folder.is_congested
-        return self._pace.is_due(step, is_writing=is_busy)
+        is_due = self._pace.is_due(step, is_writing=is_busy)
+        return is_due or (self._is_postponed and not is_busy)
 
-    def save(self, state: TrainingState) -> None:
+    def save(self, state: TrainingState, *, within_s: float | None = None) -> None:
         """Copy the state and write it in the background; training waits for the copy only.
 
-        A step that is already durable is not saved again. A failed write is logged and does not end the run.
+        If the checkpoint before is still being written, training also waits for its end, at most `within_s` seconds if
+        that is given; then this checkpoint is postponed. A step that is already durable is not saved again. A failed
+        write is logged and does not end the run.
         """
         began = time.monotonic()
-        all_random_states = self._ranks.gather(random_states(self._ranks.device))
-        if not self._ranks.is_main:
+        all_random_states = self._gather_random_states(state.progress.step, within_s)
+        if all_random_states is None or not self._ranks.is_main:
             return
         self._settle()
         if state.progress.step == self._durable_step:
@@ -84,6 +91,25 @@ class Checkpointer:
         content = self._buffers.copy(state.capture())
         content["run"]["random_states"] = all_random_states
         self._start_writing(state, content, began=began)
+
+    def _gather_random_states(self, step: int, within_s: float | None) -> list[Any] | None:
+        """Return each rank's random states, or None on all ranks if the checkpoint of `step` is postponed.
+
+        The ranks wait here, for at most `within_s` seconds, for the checkpoint that any of them is still writing.
+        Without a limit they would give up in the next step's collective, and the run would fail.
+        """
+        self._saver.wait(within_s)
+        gathered = self._ranks.gather((self._saver.is_writing, random_states(self._ranks.device)))
+        self._is_postponed = any(is_writing for is_writing, _ in gathered)
+        if not self._is_postponed:
+            return [states for _, states in gathered]
+        if self._ranks.is_main:
+            log.warning(
+                "the checkpoint of step %d is POSTPONED, because the one before is still being written; set a longer "
+                "checkpoint_interval, or 0",
+                step,
+            )
+        return None
 
     def _start_writing(
         self, state: TrainingState, objects: Mapping[str, Any], *, began: float
@@ -131,7 +157,7 @@ class Checkpointer:
     def resume(self, state: TrainingState) -> bool:
         """Restore `state` from the newest valid checkpoint; return whether there was one.
 
-        Rank 0 selects the checkpoint and broadcasts its content, so all ranks resume from the same one. If the number
+        Rank 0 selects the checkpoint and sends its content, so all ranks resume from the same one. If the number
         of ranks has changed, all ranks begin new random streams; the sample order stays the same.
 
         Raises:
@@ -142,13 +168,17 @@ class Checkpointer:
         with self._ranks.all_or_none():
             if self._ranks.is_main:
                 content, path = self._read_newest()
-        content = broadcast_tree(content, self._ranks)
+        content = self._share(content)
         if content is None:
             return False
         with self._ranks.all_or_none():
             state.restore(content)
         self._end_resume(state, content["run"]["random_states"], path=path)
         return True
+
+    def _share(self, content: Any) -> Any:
+        """Return rank 0's content of a checkpoint, or None, on every rank."""
+        return broadcast_tree(content, self._ranks)
 
     def _end_resume(self, state: TrainingState, saved: Sequence[Any], *, path: str) -> None:
         """Restore this rank's random states from `saved` (one entry per rank), and record the resume from `path`."""

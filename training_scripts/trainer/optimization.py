@@ -1,10 +1,18 @@
-"""AdamW with decay groups, and the setter of its learning rate."""
+"""AdamW with decay groups, and the settings of a start: its learning rate and its weight decay."""
 
 from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
 BETAS = (0.9, 0.95)
 
 
@@ -24,3 +32,18 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
     """Set the learning rate of every parameter group."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
+
+
+@contextmanager
+def keeping_weight_decay(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Keep each parameter group's weight decay while the body restores the optimizer; log a change.
+
+    torch restores the settings of the groups, too, so a changed hyperparameter would have no effect after a resume.
+    """
+    own = [group["weight_decay"] for group in optimizer.param_groups]
+    yield
+    saved = [group["weight_decay"] for group in optimizer.param_groups]
+    if saved != own:
+        log.warning("the weight decay changed at resume: %g -> %g", max(saved), max(own))
+    for group, weight_decay in zip(optimizer.param_groups, own, strict=True):
+        group["weight_decay"] = weight_decay

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from trainer.evaluation import ModelEvaluation
     from trainer.llama.checkpoint import LlamaCheckpoint
     from trainer.measurements import Meter
+    from trainer.tasks import Batch
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
@@ -322,8 +323,8 @@ class Training:
             log.warning("SIGTERM: stopping after step %d", progress.step)
         else:
             self.validate_if_due()
-            if saves:
-                self.checkpointer.save(self.state)
+            if saves:  # the other ranks wait for rank 0
+                self.checkpointer.save(self.state, within_s=self.hp.distributed_timeout_s / 2)
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
@@ -443,10 +444,13 @@ class Training:
 
     def loss_of_first_samples(self) -> Tensor:
         """Return the summed loss of the split's first micro-batch, independent of the run's sample order."""
-        samples = self.train_set[torch.arange(self.plan.micro_batch_size)]
-        batch = tuple(part.to(self.ranks.device) for part in samples)
+        batch = self.first_samples(self.plan.micro_batch_size)
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+
+    def first_samples(self, number: int) -> Batch:
+        """Return the split's first samples as a batch on the device."""
+        return tuple(part.to(self.ranks.device) for part in self.train_set[torch.arange(number)])
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
@@ -535,14 +539,28 @@ class Training:
         )
 
     def validate_if_due(self) -> None:
-        """Measure the validation loss if it is due; the samples do not depend on the number of ranks."""
+        """Measure the validation loss if it is due; the samples do not depend on the number of ranks.
+
+        A stop ends the measurement without a result, so the next start repeats it.
+        """
         progress = self.state.progress
         if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
             return
         parts = evaluated_parts(
             self.validation_set, self.hp.eval_batches * self.hp.global_batch_size
         )
-        results = [self.evaluate(self.report_alive(self.batches_of(part))) for part in parts]
+        try:
+            results = [
+                self.evaluate(self.until_stop(self.report_alive(self.batches_of(part))))
+                for part in parts
+            ]
+        except StoppedError as error:
+            log.warning(
+                "SIGTERM: the validation after step %d is NOT MEASURED (%s): the next start measures it",
+                progress.step,
+                error,
+            )
+            return
         result = combine(parts, results)
         progress.note_validation(result.loss)
         self.metrics.write(
@@ -582,6 +600,7 @@ class Training:
             precision=self.precision,
             ranks=self.ranks,
             see=confusion.add if confusion else None,
+            spare=self.spare,
         )
         if confusion:
             counts = self.ranks.sum(confusion.flat())
@@ -593,6 +612,11 @@ class Training:
     def evaluated(self) -> nn.Module:
         """The model that an evaluation calls."""
         return self.model
+
+    @property
+    def spare(self) -> Batch | None:
+        """The batch of an evaluation's rounds in which only other ranks have one; None to skip these rounds."""
+        return None
 
     def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and report the run as alive, so that a long evaluation is not mistaken for a hang."""

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainer.optimization import keeping_weight_decay
 from trainer.run_identity import check_identity
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class TrainingState:
         """
         self.restore_run(content["run"])
         self.model.load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
+        with keeping_weight_decay(self.optimizer):
+            self.optimizer.load_state_dict(content["optimizer"])
 
     def restore_run(self, run: Mapping[str, Any]) -> None:
         """Restore the result of `capture_run`.

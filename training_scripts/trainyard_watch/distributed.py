@@ -88,15 +88,16 @@ class Ranks:
     def _on_device(self) -> AbstractContextManager[object]:
         """Return a context in which this rank's GPU is the current device.
 
-        Collectives of objects use the current device, which a script may not have set. All ranks of a host would then
-        use the first GPU.
+        Collectives of objects and barriers use the current device, which a script may not have set. All ranks of a host
+        would then use the first GPU.
         """
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def barrier(self) -> None:
         """Wait until every rank has called this."""
         if self.world_size > 1:
-            dist.barrier()
+            with self._on_device():
+                dist.barrier()
 
     def wait_at_most(self, timeout_s: float, groups: Sequence[ProcessGroup | None] = ()) -> None:
         """Set the timeout in seconds of later collectives of the default group and of `groups`."""

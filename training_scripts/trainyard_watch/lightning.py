@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import pickletools
 import signal
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +17,20 @@ from trainyard_watch.environment import container_paths
 from trainyard_watch.run import watch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import torch
     from lightning.pytorch import LightningModule, Trainer
 
     from trainyard_watch.run import Run
 
+log = logging.getLogger(__name__)
+
 HISTORY = "history"
+SHARDED_STATES = ("meta.pt", "checkpoint/*model_states.pt")
+"""Files with the step in a folder of shards, as FSDP and DeepSpeed write it (Lightning 2.6)."""
+INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")
+"""Names of a pickle's opcodes for integers."""
 VALIDATION_LOSSES = ("val_loss", "validation_loss", "valid_loss")
 """Names under which a module may log its validation loss."""
 
@@ -29,12 +38,44 @@ VALIDATION_LOSSES = ("val_loss", "validation_loss", "valid_loss")
 def newest_checkpoint(folder: str | Path | None = None) -> str | None:
     """Return the path of the newest checkpoint for `trainer.fit(ckpt_path=...)`, or None without a checkpoint.
 
-    `folder` is by default the job's checkpoint folder. Lightning moves a checkpoint to its path only when it is
-    complete, so every file found is complete.
+    The newest one has the highest step. At a restart the platform copies the same files to every host, with new times,
+    so all ranks make the same choice. Incomplete files are skipped: Lightning moves a checkpoint from the temporary
+    folder, and between two file systems a move is a copy.
+
+    Args:
+        folder: folder with the checkpoints; None = the job's checkpoint folder.
     """
     place = container_paths().default_checkpoint_dir if folder is None else Path(folder)
-    found = sorted(place.rglob("*.ckpt"), key=lambda each: each.stat().st_mtime)
-    return str(found[-1]) if found else None
+    steps = {str(path): _step_of(path) for path in place.rglob("*.ckpt")}
+    found = [(step, path) for path, step in steps.items() if step is not None]
+    return max(found)[1] if found else None
+
+
+def _step_of(checkpoint: Path) -> int | None:
+    """Return the optimizer steps before a checkpoint, or None if it is incomplete."""
+    files: Iterable[Path] = [checkpoint]
+    if checkpoint.is_dir():
+        files = (each for name in SHARDED_STATES for each in sorted(checkpoint.glob(name)))
+    step = next((_stored_step(each) for each in files), None)
+    if step is None:
+        log.warning("CHECKPOINT REJECTED, trying the one before: %s is incomplete", checkpoint)
+    return step
+
+
+def _stored_step(file: Path) -> int | None:
+    """Return the `global_step` in a file of `torch.save`, or None if the file is incomplete.
+
+    The file is not loaded, which could take minutes and run code of the script.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:  # its list of members is at its end
+            names = [each for each in archive.namelist() if each.endswith("/data.pkl")]
+            tokens = pickletools.genops(archive.read(names[0]) if names else b".")
+    except (FileNotFoundError, zipfile.BadZipFile):
+        return None
+    values = ((kind.name, value) for kind, value, _ in tokens)
+    is_found = any(value == "global_step" for _, value in values)
+    return next((value for name, value in values if name in INTEGERS), None) if is_found else None
 
 
 class LightningCallback(Callback):

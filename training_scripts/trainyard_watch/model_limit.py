@@ -11,11 +11,15 @@ Both stops send the same signal, so the model is written only if it cannot endan
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.retention import Retention
+    from trainyard_watch.stopping import StopRequest
 
 NO_MODEL = (
     "THE MODEL OF STEP %d IS NOT WRITTEN: %s. The newest checkpoint is complete; resume the training, or take the "
@@ -92,3 +96,19 @@ class ModelLimit:
                 "writing them now would delay the checkpoint's upload"
             )
         return None
+
+
+@contextmanager
+def ending_together(ranks: Ranks, stop: StopRequest, *, is_stopping: bool) -> Iterator[None]:
+    """Run the body, in which rank 0 writes the model; after a stop, end on all ranks together, also after an error.
+
+    Every rank must enter it. Otherwise the other ranks would exit with code 143, and torchrun would send rank 0 a
+    SIGKILL 30 s later (torch 2.13, `SubprocessContext._close`).
+    """
+    try:
+        yield
+    finally:
+        if is_stopping:
+            # A lost peer ran out of time or failed; there is nothing to wait for then.
+            with stop.bounded(lambda: None), suppress(RuntimeError):
+                ranks.barrier()

@@ -26,7 +26,7 @@ from trainyard_watch.distributed import OPEN_MPI, Ranks
 from trainyard_watch.environment import JOB_VARIABLE, OWN_FOLDER, container_paths
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
-from trainyard_watch.model_limit import NO_MODEL, ModelLimit
+from trainyard_watch.model_limit import NO_MODEL, ModelLimit, ending_together
 from trainyard_watch.retention import ManifestLayout, Retention, remove
 from trainyard_watch.shard_folder import SHARDS, ShardFolder
 from trainyard_watch.statistics.checksums import ReplicaChecksums
@@ -377,7 +377,10 @@ class Run:
 
     @contextmanager
     def writing_model(self, folder: str | Path) -> Iterator[None]:
-        """Run the body, which writes the model to `folder`, within the grace period of a stop.
+        """Run the body, in which rank 0 writes the model to `folder`, within the grace period of a stop.
+
+        Every rank must enter it, before the process group is destroyed. After a stop it ends on all ranks together,
+        since torchrun kills the other ranks of a host 30 s after the first one has exited with code 143.
 
         If the period is almost over, the content of `folder` is removed and the process ends with exit code 143, so no
         incomplete model is uploaded.
@@ -387,7 +390,10 @@ class Run:
             remove(Path(folder).glob("*"))
             log.warning(NO_MODEL, self.num_steps, "the stop's grace period is almost over")
 
-        with self._stop.bounded(give_up):
+        with (
+            ending_together(self._ranks, self._stop, is_stopping=self.is_stopping),
+            self._stop.bounded(give_up),
+        ):
             yield
 
     def history(self) -> bytes:

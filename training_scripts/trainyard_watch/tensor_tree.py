@@ -48,6 +48,11 @@ class CpuBuffers:
         return _replace(tree, Tensor, lambda _: next(copies))
 
 
+def on_cpu(tree: Any) -> Any:
+    """Return the tree with copies of its GPU tensors on the CPU; CPU tensors are not copied."""
+    return _replace(tree, Tensor, lambda tensor: tensor.detach().cpu())
+
+
 def broadcast_tree(tree: Any, ranks: Ranks) -> Any:
     """Return rank 0's tree on every rank, with its tensors on the CPU.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
 from sagemaker_engine.automl.algorithms import propose
-from sagemaker_engine.automl.plan import tabular
+from sagemaker_engine.automl.plan import Mode, tabular
 from sagemaker_engine.automl.step_jobs import BATCH, code_of, job_name, request_of
 from sagemaker_engine.automl.tables import (
     SECONDARY_KEY,
@@ -70,11 +70,18 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
 
     def _launch_next(self, steps: Sequence[AutoMLStep]) -> list[AutoMLStep]:
         """Decide on the next steps, launch them, and return them. Each is stored before its launch."""
+        plan = results.plan_of(self.row, steps)
+        has_trials = plan is not None and plan.mode is Mode.TUNING
         decided = [
             AutoMLStep(
                 number=number,
                 kind=kind,
-                job_name=job_name(self.row, number, code_of(kind, recipe)),
+                job_name=job_name(
+                    self.row,
+                    number,
+                    code_of(kind, recipe),
+                    is_trial=has_trials and kind is StepKind.CANDIDATE,
+                ),
                 recipe=recipe,
                 decided_at=self.ports.clock(),
             )

@@ -40,9 +40,13 @@ _CODES = {
 }
 
 
-def job_name(row: AutoMLRow, number: int, code: str) -> str:
-    """Return the name of a step's job, `<AutoML job>-<code>-<NNN>-<8 hex>`. It is the same at every call."""
-    return f"{row.name}-{code}-{number:03d}-{row.job_suffix(number)}"
+def job_name(row: AutoMLRow, number: int, code: str, *, is_trial: bool = False) -> str:
+    """Return the name of a step's job, `<AutoML job>-<code>-<NNN>-<8 hex>`. It is the same at every call.
+
+    As on AWS, the name of a trial (a candidate of the mode HYPERPARAMETER_TUNING) has no hyphen before the code.
+    """
+    joint = "" if is_trial else "-"
+    return f"{row.name}{joint}{code}-{number:03d}-{row.job_suffix(number)}"
 
 
 def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:

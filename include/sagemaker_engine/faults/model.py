@@ -40,7 +40,7 @@ class FaultKind(StrEnum):
     S3_TRUNCATE = "s3_truncate"
     """GetObject sends half of the object, then the connection is closed."""
     SLOW_UPLINK = "slow_uplink"
-    """Uploads of checkpoints and models are limited to `megabytes_per_s` per host."""
+    """Uploads of checkpoints, models and Debugger's outputs are limited to `megabytes_per_s` per host."""
     SLOW_DOWNLINK = "slow_downlink"
     """Downloads of channels and checkpoints are limited to `megabytes_per_s` per host."""
     THROTTLE = "throttle"

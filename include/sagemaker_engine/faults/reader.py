@@ -78,6 +78,8 @@ def read_fault(document: Any, *, where: str = "fault") -> Fault:
         if key in _FIELDS
     }
     values.setdefault("id", f"f-{uuid.uuid4().hex[:8]}")
+    if "count" in given and what in LINE_KINDS:
+        raise FaultError(f"{where}.count: {what.value} is limited by duration_s only; remove count")
     if "count" in document:
         values["count"] = document["count"]
     elif what in LINE_KINDS or (what in WINDOWED_KINDS and "duration_s" in given):

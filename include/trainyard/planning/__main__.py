@@ -3,8 +3,8 @@
 The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a shape, or
 `num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and `instance_types`.
 
-A file that leaves fields of `train_end_to_end` to the planner (`{"strategy": "auto", "instance_type": "auto", ...}`) is
-a run's conf. The command then prints the conf with the planner's choices as JSON, and the reasons to stderr.
+A file without `tokens` that leaves fields of `train_end_to_end` to the planner (`{"strategy": "auto", ...}`) is a run's
+conf. The command then prints the conf with the planner's choices as JSON, and the reasons to stderr.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{path} cannot be read: {error}\n")
         return UNREADABLE
     try:
-        if isinstance(given, dict) and open_fields(given):
+        if isinstance(given, dict) and "tokens" not in given and open_fields(given):
             return _print_conf(given)
         request = PlanRequest.from_mapping(given)
         lines = plan_table(request, make_plans(request))

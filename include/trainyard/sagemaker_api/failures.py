@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import (
     CapacityError,
     ContractError,
+    ExpiredCredentialsError,
     HungJobError,
     JobFailedError,
     JobStoppedError,
@@ -131,7 +132,7 @@ def service_error(
             got=f"{code}: {message}",
             next_step=WAIT_STEP,
         )
-    kind = RejectedRequestError
+    kind = ExpiredCredentialsError if code in EXPIRED else RejectedRequestError
     if code in _QUOTA:
         kind = QuotaTooSmallError if _is_beyond_quota(message) else QuotaExceededError
     return kind(
@@ -165,6 +166,8 @@ _THROTTLES = frozenset(
         "InternalServerError",
     }
 )
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+"""Codes of rejected credentials that have expired."""
 _CAPACITY = frozenset({"CapacityError", "InsufficientInstanceCapacity"})
 _QUOTA = frozenset({"ResourceLimitExceeded"})
 _REFUSAL_STEPS = {
@@ -172,8 +175,11 @@ _REFUSAL_STEPS = {
     "ResourceInUse": "choose another name, or attach to the job of this name",
     "AccessDeniedException": "grant the caller this action, and iam:PassRole on the execution role",
     "AccessDenied": "grant the caller this action",
-    "UnrecognizedClientException": "check the connection's credentials",
-    "ExpiredTokenException": "renew the connection's credentials",
+    **dict.fromkeys(EXPIRED, "renew the connection's credentials"),
+    **dict.fromkeys(
+        ("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"),
+        "check the connection's credentials",
+    ),
     "ResourceNotFound": "check the name and the region",
 }
 
@@ -198,6 +204,11 @@ def is_unknown_job(code: str, message: str) -> bool:
     """Return whether a call was rejected because the job does not exist."""
     absence = re.search(r"not found|does not exist|could not find", message, re.IGNORECASE)
     return code == "ResourceNotFound" or (code == "ValidationException" and bool(absence))
+
+
+def has_ended(code: str, message: str) -> bool:
+    """Return whether a Stop call was rejected because the job has ended or is stopping already."""
+    return code == "ValidationException" and "in status" in message
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
@@ -279,6 +290,9 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
         case _ if stopped_for is StopCause.TIME:
             summary, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"
+        case _ if stopped_for is None and snapshot.reached_max_pending:
+            limit = _limit("max_pending_time_in_seconds", snapshot.max_pending_s)
+            summary, kind, step = f"it got no instances within {limit}", CapacityError, WAIT_STEP
         case _ if snapshot.kind in {"tuning", "automl"}:
             summary, kind = "the search was stopped", JobStoppedError
             step = "if the stop was not intended, clear the task: a new search begins"

@@ -26,6 +26,8 @@ WAITING_STATUSES = frozenset(
     }
 )
 """Secondary statuses of a job without working instances."""
+_PENDING_LATE_S = 60.0
+"""Seconds by which a job's first transition may be later than the time from which the service counts the wait."""
 _ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxRuntimeExceeded"}
 
 
@@ -61,6 +63,8 @@ class JobSnapshot:
         instance_groups: the job's groups, each with instance_group_name, instance_type and instance_count; empty
             without groups.
         training_plan: ARN of the training plan whose instances a training job uses.
+        max_pending_s: seconds of waiting for instances after which the service stops a training job on an accelerated
+            type; None = no limit.
         billable_seconds: billed seconds per instance; None until the service reports them. For a processing job, which
             has no such member, the duration of its run.
         final_metrics: last value of each metric definition.
@@ -92,6 +96,7 @@ class JobSnapshot:
     billable_seconds: int | None = None
     max_run_s: int | None = None
     max_wait_s: int | None = None
+    max_pending_s: int | None = None
     final_metrics: Mapping[str, float] = field(default_factory=dict)
     model_artifact: str | None = None
     model_package_arn: str | None = None
@@ -142,6 +147,14 @@ class JobSnapshot:
             return None
         ended = waits[0].end
         return waits[-1].start, self.ended_at if ended is None and self.is_terminal else ended
+
+    @property
+    def reached_max_pending(self) -> bool:
+        """True if the last wait lasted as long as `max_pending_s` allows; the service then stops the job."""
+        wait = self.last_wait
+        if self.max_pending_s is None or wait is None or wait[1] is None:
+            return False
+        return wait[1] - wait[0] >= self.max_pending_s - _PENDING_LATE_S
 
     @property
     def waiting_seconds(self) -> float | None:
@@ -291,6 +304,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "billable_seconds": d.get("BillableTimeInSeconds"),
         "max_run_s": stopping.get("MaxRuntimeInSeconds"),
         "max_wait_s": stopping.get("MaxWaitTimeInSeconds"),
+        "max_pending_s": stopping.get("MaxPendingTimeInSeconds"),
         "final_metrics": {
             m["MetricName"]: float(m["Value"]) for m in d.get("FinalMetricDataList", ())
         },

@@ -84,7 +84,7 @@ def _merge(options: argparse.Namespace) -> None:
 
 def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
     """Return the plan, with the output folder as its prefix, and the store of that folder."""
-    plan = DatasetPlan.from_json(options.plan.read_text())
+    plan = DatasetPlan.from_json(options.plan.read_text(), uri=str(options.plan))
     objects, uri = _folder_as_store(options.output)
     return plan.at(uri), objects
 

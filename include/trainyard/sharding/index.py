@@ -123,8 +123,12 @@ class ShardIndex:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> ShardIndex:
+    def from_json(cls, text: str | bytes, *, uri: str | None = None) -> ShardIndex:
         """Return the index that a document describes.
+
+        Args:
+            text: the document.
+            uri: the address of the document, for the error.
 
         Raises:
             ContractError: the document is not an index of a version that this release reads.
@@ -134,6 +138,7 @@ class ShardIndex:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
                 "the index of a data set cannot be read",
+                where=uri,
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {' or '.join(map(str, READABLE_VERSIONS))}",
                 next_step="shard the data set again",

@@ -85,6 +85,8 @@ _SAVED_STATE = "state.json"
 _OTHER_COMPRESSIONS = frozenset(
     {".lz4", ".zip", ".snappy", ".sz", ".br", ".z", ".lzo", ".lzma", ".7z", ".rar"}
 )
+_NEVER_PACKED = frozenset({DataFormat.PARQUET, DataFormat.ARROW})
+"""Formats whose files are read from any position, so the whole file cannot be compressed."""
 _MDS_INDEX = "index.json"
 """File of mosaicml-streaming that names the shards of a data set."""
 _METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, _MDS_INDEX, "dataset_info.json"})
@@ -153,7 +155,8 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
 
     Raises:
         DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
-            it has files of a compression that is not supported, or it is a Delta Lake, Hudi or Iceberg table.
+            it has files of a compression that is not supported, for all formats or for theirs, or it is a Delta Lake,
+            Hudi or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
@@ -167,6 +170,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
     if data_format is DataFormat.MDS:
         files = _of_mds_index(found, files, objects)
     _check_left_out(source, found, files, data_format)
+    _check_packed(source, files, data_format)
     _check_names(source, files)
     _check_examined(files)
     files = [file for file in files if file.size > 0]
@@ -589,6 +593,25 @@ def _check_left_out(
     if left:
         count, names = _named(left)
         log.warning("%s file(s) of the source are not read as %s: %s", count, data_format, names)
+
+
+def _check_packed(source: Source, files: list[SourceFile], data_format: DataFormat) -> None:
+    """Check that no Parquet or Arrow file is compressed as a whole.
+
+    Raises:
+        DataError: a file is compressed.
+    """
+    packed = [file.name for file in files if file.compression is not None]
+    if packed and data_format in _NEVER_PACKED:
+        count, names = _named(packed)
+        raise DataError(
+            f"files of the format {data_format} cannot be compressed as a whole",
+            job_name="sharding",
+            where=source.uri,
+            got=f"{count} file(s): {names}",
+            allowed="compression within the file, such as the format's own zstd",
+            next_step="decompress them, for example with gunzip",
+        )
 
 
 def _check_names(source: Source, files: list[SourceFile]) -> None:

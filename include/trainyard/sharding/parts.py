@@ -62,15 +62,19 @@ class PartIndex:
         )
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> PartIndex:
+    def from_json(cls, text: str | bytes, *, uri: str | None = None) -> PartIndex:
         """Return the part that a document describes.
+
+        Args:
+            text: the document.
+            uri: the address of the document, for the error.
 
         Raises:
             ContractError: the document is not the index of a part, or is of another version.
         """
         try:
             data = json.loads(text)
-            index = ShardIndex.from_json(json.dumps(data["index"]))
+            index = ShardIndex.from_json(json.dumps(data["index"]), uri=uri)
             part = cls(
                 part=data["part"],
                 index=index,
@@ -80,6 +84,7 @@ class PartIndex:
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
                 "the index of a part of the data set cannot be read",
+                where=uri,
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"an index of version {VERSION}",
                 next_step="shard the data set again",
@@ -89,6 +94,7 @@ class PartIndex:
         if final or index.version != VERSION:
             raise ContractError(
                 "the index of a part was written by another release of Trainyard",
+                where=uri,
                 got=f"shards such as {final[0]}"
                 if final
                 else f"an index of version {index.version}",
@@ -222,8 +228,9 @@ def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
         )
     parts = []
     for part in range(plan.num_parts):
-        with objects.open(f"{plan.uri}/{part_name(part)}") as stream:
-            parts.append(PartIndex.from_json(stream.read()))
+        uri = f"{plan.uri}/{part_name(part)}"
+        with objects.open(uri) as stream:
+            parts.append(PartIndex.from_json(stream.read(), uri=uri))
     return parts
 
 

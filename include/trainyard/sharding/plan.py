@@ -72,8 +72,12 @@ class DatasetPlan:
         return replace(self, uri=uri)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> DatasetPlan:
+    def from_json(cls, text: str | bytes, *, uri: str | None = None) -> DatasetPlan:
         """Return the plan that a document of `to_json` describes.
+
+        Args:
+            text: the document.
+            uri: the address of the document, for the error.
 
         Raises:
             ContractError: the document is not a plan.
@@ -88,6 +92,7 @@ class DatasetPlan:
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
                 "the document is not the plan of a data set",
+                where=uri,
                 got=f"{type(error).__name__}: {error}",
                 next_step="plan the data set again with this release",
             ) from error
@@ -175,7 +180,7 @@ def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
     if objects.head(uri) is None:
         return None
     with objects.open(uri) as stream:
-        return ShardIndex.from_json(stream.read())
+        return ShardIndex.from_json(stream.read(), uri=uri)
 
 
 def _described(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.automl_job import AutoMLMode, ProblemType
+from trainyard.specs.base_run_conf_rules import intended_uses_findings
 from trainyard.specs.reading import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWN = "own"
-DATASETS = ("breast_cancer", "diabetes", "iris", "wine", OWN)
+DATASETS = ("breast_cancer", "digits", OWN)
 BUNDLED_TARGET = "target"
 
 
@@ -31,12 +32,13 @@ class AutoMLConf:
         budget_usd: budget of the search; None = no limit.
         instance_type: instance type of the jobs that prepare the data and evaluate the model.
         image_uri: image of the job that prepares the data; None = AWS's scikit-learn image.
+        intended_uses: text of the model card on the uses that the model is meant for; None = not stated.
     """
 
     dataset: str = "breast_cancer"
     source: str | None = None
     target_column: str | None = None
-    test_fraction: float = 0.2
+    test_fraction: float = 0.1
     validation_fraction: float = 0.0
     seed: int = 0
     mode: AutoMLMode = AutoMLMode.AUTO
@@ -53,6 +55,7 @@ class AutoMLConf:
     role: str | None = None
     model_package_group: str = "trainyard-tabular"
     approval_status: str = "PendingManualApproval"
+    intended_uses: str | None = None
 
     def __post_init__(self) -> None:
         """Check constraints that the schema cannot express.
@@ -102,6 +105,7 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
                     got=f"{value} with dataset {conf.dataset}",
                     next_step=f'set dataset to "{OWN}", or remove {name}',
                 )
+    yield from intended_uses_findings(conf.intended_uses)
     if conf.source and not conf.source.startswith("s3://"):
         yield not_an_s3_uri("source", conf.source)
     if not 0 < conf.test_fraction < 1:

@@ -52,7 +52,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from choice_findings(conf, BASE_CHOICES)
     yield from number_findings(conf)
     yield from _names(conf)
-    yield from _intended_uses(conf)
+    yield from intended_uses_findings(conf.intended_uses)
     yield from rung_findings(conf.capacity_ladder)
     yield from _waiting(conf)
     yield from _smoke_test(conf)
@@ -81,8 +81,9 @@ def _names(conf: BaseRunConf) -> Iterator[Finding]:
             yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
 
 
-def _intended_uses(conf: BaseRunConf) -> Iterator[Finding]:
-    length = len(conf.intended_uses or "")
+def intended_uses_findings(text: str | None) -> Iterator[Finding]:
+    """Yield an error if the text does not fit in a model card."""
+    length = len(text or "")
     if length > MOST_INTENDED_USES:
         yield Finding(
             where="intended_uses",

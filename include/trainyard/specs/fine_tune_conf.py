@@ -106,8 +106,7 @@ class FineTuneConf(BaseRunConf):
     @property
     def shards_weights(self) -> bool:
         """True if each rank has only a part of the weights."""
-        stage = stage_of(self.hyperparameters.get(DS_CONFIG))
-        return self.strategy == "fsdp" or (self.strategy == "deepspeed" and stage == 3)
+        return is_sharding_weights(self.strategy, self.hyperparameters)
 
     def script_params(self) -> dict[str, Any]:
         """Return the params of the own-script run (`ScriptConf`) that executes this fine-tuning."""
@@ -140,6 +139,12 @@ class FineTuneConf(BaseRunConf):
             "evaluation_entry_point": EVALUATION_ENTRY_POINT,
             "evaluation_inputs": {**base, "test": self.validation_data},
         }
+
+
+def is_sharding_weights(strategy: str, hyperparameters: Mapping[str, Any]) -> bool:
+    """Return whether each rank has only a part of the weights: with FSDP, and with stage 3 of DeepSpeed's ZeRO."""
+    stage = stage_of(hyperparameters.get(DS_CONFIG))
+    return strategy == "fsdp" or (strategy == "deepspeed" and stage == 3)
 
 
 def _addresses(conf: FineTuneConf) -> Iterator[Finding]:
@@ -195,7 +200,7 @@ def _sharding(conf: FineTuneConf) -> Iterator[Finding]:
         yield Finding(
             where="hyperparameters.load_in_8bit",
             what="cannot be combined with the strategy fsdp or ZeRO-3, which cannot shard a base in 8 bits",
-            next_step="remove load_in_8bit (the base then has 4 bits), or set strategy to ddp",
+            next_step="remove load_in_8bit (the base then has 4 bits), or shard with stage 1 or 2 of ZeRO, or use ddp",
         )
     for rung in conf.rungs if conf.strategy in ("fsdp", "deepspeed") else ():
         if conf.ranks_on(rung.instance_type) * (rung.instance_count or 1) == 1:

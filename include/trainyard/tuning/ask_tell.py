@@ -33,12 +33,16 @@ SHORT, LONG = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTrials:
-    """One training to run: trial `number`, on a rung (`SHORT` or `LONG`), with these hyperparameters."""
+    """One training to run: trial `number`, on a rung (`SHORT` or `LONG`), with these hyperparameters.
+
+    All attempts of its job together may cost `budget_usd`; None = no limit.
+    """
 
     number: int
     rung: int
     num_steps: int
     values: Mapping[str, Any] = field(default_factory=dict)
+    budget_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the training as JSON-safe data."""

@@ -49,7 +49,8 @@ class AutoMLCandidates:
     def children(self, name: str) -> list[JobSnapshot]:
         """Return the training and processing jobs of the AutoML job, for all candidates.
 
-        Their names begin with the AutoML job's name, and their descriptions contain its ARN.
+        Their names begin with the AutoML job's name, with or without a hyphen after it (`jobTA-001-143b672d` is a trial
+        of the job `job`), and their descriptions contain its ARN. Transform jobs are not included.
         """
         return [job for api in _CHILDREN for job in self._children(name, api)]
 
@@ -74,7 +75,7 @@ class AutoMLCandidates:
         with refusals_typed(f"the jobs of {name}"):
             names = [each[api.name_key] for page in pages for each in page[api.summaries_key]]
         for child in names:
-            if not child.startswith(f"{name}-"):
+            if not child.startswith(name):
                 continue
             answer = self._described(api, child)
             if answer is not None and answer.get(_API.arn_key, "").endswith(f"/{name}"):

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.errors import ThrottledError, TrainingRunError
 from trainyard.job_status import JobStatus
-from trainyard.sagemaker_api.failures import is_name_taken, is_unknown_job
+from trainyard.sagemaker_api.failures import has_ended, is_name_taken, is_unknown_job
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, KILLED_TAG, WARM_POOL_RELEASE, JobKind
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
 from trainyard_airflow.hooks.redaction import masked_snapshot
@@ -109,9 +109,9 @@ class SageMakerJobs:
             return False
         if is_kill:
             self._mark_killed(snapshot)
-        with refusals_typed(f"job {name}"):
-            getattr(self._client, self._api.stop)(**self._api.named(name))
-        return True
+        call = partial(getattr(self._client, self._api.stop), **self._api.named(name))
+        answer = answer_or_none(call, where=f"job {name}", is_absent=has_ended)
+        return answer is not None
 
     def release_warm_pool(self, name: str) -> None:
         """End the warm pool of an ended training job.

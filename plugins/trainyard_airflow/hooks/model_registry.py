@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.sagemaker_api.failures import is_name_taken
 from trainyard.sagemaker_api.model_package import (
     listed_arn,
     package_arn,
     render_model_package,
     without_card,
 )
-from trainyard_airflow.hooks.refusals import code_and_message, refusals_typed
+from trainyard_airflow.hooks.refusals import answer_or_none, code_and_message, refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,10 +87,13 @@ class ModelRegistry:
         except ClientError as error:
             if code_and_message(error)[0] not in {"ValidationException", "ResourceNotFound"}:
                 raise
-            self._client.create_model_package_group(
+            create = partial(
+                self._client.create_model_package_group,
                 ModelPackageGroupName=group,
                 ModelPackageGroupDescription="Models trained by Trainyard",
             )
+            # Another run may create the group at the same time.
+            answer_or_none(create, where=f"model package group {group}", is_absent=is_name_taken)
 
     def _find(self, version: ModelVersion) -> str | None:
         pages = self._client.get_paginator("list_model_packages").paginate(

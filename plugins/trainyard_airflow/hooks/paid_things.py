@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
@@ -9,6 +10,7 @@ from trainyard.job_status import JobStatus
 from trainyard.runs.orphans import PaidThing, ThingKind
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, WARM_POOL_RELEASE, JobKind
 from trainyard.sagemaker_api.snapshot import WARM_POOL_HELD, created_at, training_ended_at
+from trainyard.specs.limits import MAX_RUN_S
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
@@ -23,13 +25,18 @@ _APIS = {
     ThingKind.PROCESSING: JOB_APIS[JobKind.PROCESSING],
 }
 """APIs of the kinds that are jobs; a kind precedes the kinds of the jobs that it starts."""
+_LONGEST = timedelta(seconds=2 * MAX_RUN_S, days=7)
+"""Longer than a training job with its warm pool: SageMaker allows 28 days of waiting and 28 days of training."""
 
 
 class PaidThings:
     """The jobs, endpoints and warm pools of one account and region.
 
-    Resources are listed by state, and then the tags of each are read. These are few calls, because few resources run at
-    a time. The tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
+    Resources are listed by state, and then the tags of each are read. Few resources run at a time, so these are few
+    calls. Training jobs are the exception: AWS selects a page of them before it filters the page by state, so their
+    listings read all training jobs of the last 63 days, a hundred with each call.
+
+    The tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
 
     Attributes:
         refusals: errors for single resources whose tags cannot be read. `live` yields these resources without tags, so
@@ -46,8 +53,12 @@ class PaidThings:
         Raises:
             TrainingRunError: the service rejected a listing.
         """
+        recent = {"CreationTimeAfter": datetime.now(UTC) - _LONGEST}
         for kind, api in _APIS.items():
-            rows = self._rows(api.listing, api.summaries_key, StatusEquals=JobStatus.IN_PROGRESS)
+            filters = recent if kind is ThingKind.TRAINING else {}
+            rows = self._rows(
+                api.listing, api.summaries_key, StatusEquals=JobStatus.IN_PROGRESS, **filters
+            )
             for row in rows:
                 yield self._thing(kind, row[api.name_key], row[api.arn_key], since=created_at(row))
         for row in self._rows("list_endpoints", "Endpoints"):
@@ -55,7 +66,9 @@ class PaidThings:
                 name, arn = row["EndpointName"], row["EndpointArn"]
                 yield self._thing(ThingKind.ENDPOINT, name, arn, since=created_at(row))
         api = _APIS[ThingKind.TRAINING]
-        rows = self._rows(api.listing, api.summaries_key, WarmPoolStatusEquals=WARM_POOL_HELD)
+        rows = self._rows(
+            api.listing, api.summaries_key, WarmPoolStatusEquals=WARM_POOL_HELD, **recent
+        )
         for row in rows:
             since = training_ended_at(row) or created_at(row)
             yield self._thing(ThingKind.WARM_POOL, row[api.name_key], row[api.arn_key], since=since)

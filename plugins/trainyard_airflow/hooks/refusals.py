@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
-from trainyard.sagemaker_api.failures import service_error
+from trainyard.sagemaker_api.failures import EXPIRED, service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,16 +15,11 @@ if TYPE_CHECKING:
     from trainyard.errors import TrainingRunError
 
 T = TypeVar("T")
-_CREDENTIAL_CODES = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "RequestExpired",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-        "InvalidSignatureException",
-    }
-)
+_CREDENTIAL_CODES = EXPIRED | {
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+}
 
 
 def typed(error: ClientError, *, where: str) -> TrainingRunError:

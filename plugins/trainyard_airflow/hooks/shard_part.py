@@ -79,7 +79,7 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
         base: the container's `/opt/ml`, with the job's resource configuration and space for temporary files.
     """  # noqa: DOC501 - a file that another process deleted
     with objects.open(plan_uri) as stream:
-        plan = DatasetPlan.from_json(stream.read())
+        plan = DatasetPlan.from_json(stream.read(), uri=plan_uri)
     if finished_index(plan, objects) is not None:
         log.info("data set is already at %s, nothing to do", plan.uri)
         return

@@ -419,14 +419,16 @@ class JobRun:
                 job_name=name,
                 next_step="if this was not intended, clear the task",
             )
-        self._announce(name, facts)
-        if self.host.has_been_ended():
-            self.service.stop(name, is_kill=True)
-            raise JobStoppedError(
-                "the task was cleared, deleted or marked as ended while its job started, so the job was stopped",
-                job_name=name,
-                next_step="if this was not intended, clear the task",
-            )
+        try:
+            self._announce(name, facts)
+        finally:  # Airflow accepts no XCom of a deleted run
+            if self.host.has_been_ended():
+                self.service.stop(name, is_kill=True)
+                raise JobStoppedError(
+                    "the task was cleared, deleted or marked as ended while its job started, so the job was stopped",
+                    job_name=name,
+                    next_step="if this was not intended, clear the task",
+                )
         return Follow(
             job_name=name,
             facts=facts,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # What StoppingCondition.MaxPendingTimeInSeconds takes (botocore 1.44); it holds for accelerated types only.
 _LEAST_PENDING_S = 1800
 _MOST_PENDING_S = 28 * 24 * 3600
+_PENDING_MARGIN_S = 300
+"""Seconds by which the service's limit is longer than the tier's, so that the trigger acts first and tags the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ def place_of(
 
 def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
     """Return an explanation if the job ended for lack of capacity, or None if it ended for another reason."""
-    if job.status == JobStatus.FAILED and isinstance(
+    if job.status in {JobStatus.FAILED, JobStatus.STOPPED} and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):
         return "the service had no instances" + _after(job)
@@ -198,7 +200,8 @@ def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     """Return the spec of one job on this rung.
 
     The service's own limits are set if they apply: `max_wait` (waiting and running together) on spot,
-    `max_pending_time_in_seconds` for accelerated types on demand.
+    `max_pending_time_in_seconds` for accelerated types on demand or in a plan. The latter is later than the tier's
+    `max_wait_s`: it applies only if no trigger follows the job.
     """
     return replace(
         spec,
@@ -295,4 +298,4 @@ def _max_pending_s(spec: TrainingJobSpec, rung: CapacityRung) -> int | None:
     is_bounded = rung.max_wait_s is not None and rung.max_wait_s >= _LEAST_PENDING_S
     if rung.use_spot_instances or not is_bounded or known is None or not known.accelerator:
         return None
-    return min(rung.max_wait_s or 0, _MOST_PENDING_S)
+    return min((rung.max_wait_s or 0) + _PENDING_MARGIN_S, _MOST_PENDING_S)

@@ -93,6 +93,11 @@ class TaskMemory:
         """Record that the spans of these jobs were exported."""
         self._set(_TRACED, sorted({*self.traced_jobs, *names}), never_expires=True)
 
+    @property
+    def trigger_failed_at(self) -> float:
+        """Time of the last trigger failure, epoch seconds; 0.0 if there was none or the store is not readable."""
+        return float((self._get(_TRIGGER_FAILURES) or {}).get("at", 0.0))
+
     def count_trigger_failure(self, now: float) -> int:
         """Return the number of consecutive trigger failures including this one; 1 if the store is not readable."""
         noted = self._get(_TRIGGER_FAILURES) or {}

@@ -109,9 +109,10 @@ class TrainingJobType(JobType):
         from trainyard_airflow.hooks.image_digests import image_digest
 
         spec, clients = self.spec, self.jobs.clients
-        spec = replace(spec, max_run=place.bounded_run_s(spec.max_run))
         if spec.capacity_ladder and place.placement:
             spec = spec_on_rung(spec, place.placement.rung)
+        # Last: the wait for spot follows from the whole max_run.
+        spec = replace(spec, max_run=place.bounded_run_s(spec.max_run))
         image = job_image(spec, region=clients.region)
         spec = clients.of_account(spec, image_uri=image)
         for finding in lint(launched_by(spec, self._trainer_launch)):

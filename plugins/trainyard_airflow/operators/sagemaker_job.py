@@ -131,6 +131,7 @@ class SageMakerJobOperator(BaseOperator):
         self._host: _AirflowTask | None = None
         self._notifier: Notifier | None = None
         self._is_killed = False
+        self._follow_from = 0.0
 
     def job_type(self, jobs: TaskJobs, context: Context) -> JobType:
         """Return the job type of this operator's kind of job; in this class, that of training jobs."""
@@ -200,7 +201,8 @@ class SageMakerJobOperator(BaseOperator):
         """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
-        exceptions.
+        exceptions. After a failure, the job's trigger begins with a pause, in which it stops the job of a killed task.
+        If it fails even in this pause, Airflow's time trigger is used for the next one, which leaves the job alone.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
@@ -210,15 +212,18 @@ class SageMakerJobOperator(BaseOperator):
         except TaskDeferralTimeout:
             return self.go(context, lambda run: run.resume_late())
         except TaskDeferralError as error:
-            delay_s = trigger_pause_s(
-                task_memory(context, self.clients).count_trigger_failure(time.time())
-            )
+            memory, now = task_memory(context, self.clients), time.time()
+            failed_at, failures = memory.trigger_failed_at, memory.count_trigger_failure(now)
+            delay_s = trigger_pause_s(failures)
             self.log.warning(
-                "The trigger failed (%s): checking the job again in %s",
+                "The trigger failed (%s): following the job again in %s",
                 error,
                 format_duration(delay_s),
             )
-            self._defer_for(context, delay_s, self.execute_again.__name__)
+            if now - failed_at < trigger_pause_s(failures - 1) / 2:
+                self._defer_for(context, delay_s, self.execute_again.__name__)
+            self._follow_from = now + delay_s
+            return self.go(context, lambda run: run.next())
 
     def on_kill(self) -> None:
         """Stop the job that this process waits for, if the task was marked, cleared or deleted, or has timed out.
@@ -431,8 +436,9 @@ class SageMakerJobOperator(BaseOperator):
         from trainyard_airflow.triggers.job import JobTrigger
 
         if self.deferrable:
+            pause = {"not_before": self._follow_from} if self._follow_from else {}
             self.defer(
-                trigger=JobTrigger(**followed.to_dict(), echoed=echoed),
+                trigger=JobTrigger(**followed.to_dict(), echoed=echoed, **pause),
                 method_name=method_name,
                 kwargs=kwargs,
                 timeout=self._time_left(context),

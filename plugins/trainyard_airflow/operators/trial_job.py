@@ -8,9 +8,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
+from trainyard.errors import (
+    BudgetExceededError,
+    DeviceMemoryError,
+    ScriptError,
+    TimeLimitError,
+    TrainingRunError,
+)
 from trainyard.job_status import JobStatus
 from trainyard.planning.pool_slots import PoolDemand
+from trainyard_airflow.jobs.attempts import find_standing
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.steps import Done
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
@@ -20,7 +27,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainyard.errors import TrainingRunError
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.jobs.steps import Step
     from trainyard_airflow.jobs.task_jobs import TaskJobs
@@ -30,13 +36,15 @@ log = logging.getLogger(__name__)
 
 FAULTS_OF_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
 """Errors that a trial's hyperparameters alone can cause."""
+_FAILURES = (*FAULTS_OF_VALUES, BudgetExceededError)
+"""Errors that end a trial; the budget's only after an attempt."""
 
 
 class TrialJobOperator(SageMakerJobOperator):
     """Trains one trial. A failure that its hyperparameters can cause is a result with `failure`, not an error.
 
     Other failures, such as an error of the service, a lost machine or a stop, fail the task and are retried as for any
-    training.
+    training. If the spec's budget is too small for another attempt, the trial has failed, and the search continues.
 
     Args:
         trial: the trial (`AskedTrials.to_dict()`), the mapped argument. The function given as `spec` reads it.
@@ -62,10 +70,11 @@ class TrialJobOperator(SageMakerJobOperator):
 
         Raises:
             TrainingRunError: the job did not complete, and its hyperparameters are not the cause.
+            BudgetExceededError: the budget is too small for the first attempt.
         """
         try:
             return super().execute(context)
-        except FAULTS_OF_VALUES as error:
+        except _FAILURES as error:
             return self._failed_trial(context, error)
 
     def resume_execution(
@@ -78,18 +87,30 @@ class TrialJobOperator(SageMakerJobOperator):
         """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except FAULTS_OF_VALUES as error:
+        except _FAILURES as error:
             return self._failed_trial(context, error)
 
-    def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
-        """Return the result of a failed trial that the policy did not handle, such as one at the task's time limit."""
-        self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
+    def _failed_trial(self, context: Context, error: TrainingRunError) -> dict[str, Any]:
+        """Return the result of a failed trial that the policy did not handle, such as one at the task's time limit.
+
+        Raises:
+            BudgetExceededError: the given error, if the trial has no job.
+        """
         jobs = self.task_jobs(context)
-        name = getattr(error, "job_name", None) or jobs.name_of(1)
-        snapshot = jobs.service.describe(name)
-        facts = snapshot.to_dict() if snapshot else {"name": name, "status": JobStatus.FAILED}
-        what = str(getattr(error, "what", error))
-        return {**facts, "job_name": name, "trial": dict(self.trial), "failure": what}
+        standing = find_standing(jobs.of_attempt, reported=None)
+        attempts = [each for each in (*standing.earlier, standing.snapshot) if each]
+        if not attempts and isinstance(error, BudgetExceededError):
+            raise error
+        self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
+        name = getattr(error, "job_name", None) or jobs.name_of(max(1, len(attempts)))
+        facts = attempts[-1].to_dict() if attempts else {"name": name, "status": JobStatus.FAILED}
+        return {
+            **facts,
+            "job_name": name,
+            "earlier_attempts": [each.to_dict() for each in attempts[:-1]],
+            "trial": dict(self.trial),
+            "failure": error.what,
+        }
 
 
 class TrialPolicy(EndPolicy):
@@ -103,6 +124,10 @@ class TrialPolicy(EndPolicy):
     def __init__(self, memory: TaskMemory, *, number: int) -> None:
         self._memory = memory
         self._number = number
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:
+        """Return whether the trial reached its `max_run`, which is its result."""
+        return snapshot.secondary_status == "MaxRuntimeExceeded"
 
     def failed(
         self,

@@ -39,6 +39,10 @@ class Answers:
         """Reset the counts of consecutive failures and refusals after an answer."""
         self._failures = self._refusals = 0
 
+    def described(self) -> None:
+        """Reset the count of refusals: the job can be followed, even if the service rejects its stop."""
+        self._refusals = 0
+
     def delay_s(self, error: Exception) -> float:
         """Return the seconds to wait after a failed poll.
 

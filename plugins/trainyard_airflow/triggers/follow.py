@@ -118,7 +118,7 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
         try:
             async with look.clients:
                 snapshot = await look.now()
-                answers.answered()
+                answers.described()
                 if snapshot.is_terminal:
                     await look.drain_logs()
                     return snapshot
@@ -126,6 +126,7 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
         except FAULTS as error:
             delay = answers.delay_s(error)
         else:
+            answers.answered()
             age_s = time.time() - (snapshot.created_at or time.time())
             phase = snapshot.secondary_status or snapshot.status
             delay = jittered(look.pace.delay_s(age_s=age_s, phase=phase))
@@ -138,8 +139,11 @@ class FedLook(Look):
 
     subscription: Subscription = field(init=False)
     feed: JobFeed = field(init=False)
+    answers: Answers = field(init=False)
     snapshot: JobSnapshot | None = None
     described_in: FeedState | None = None
+    described_at: float = field(default_factory=time.monotonic)
+    """Time of the last Describe, or of the follower's start, by this machine's monotonic clock."""
     is_deaf: bool = False
     due_at: float = math.inf
     """Earliest time at which the job can reach its cost cap or its plan's stop, by this machine's monotonic clock."""
@@ -151,6 +155,7 @@ class FedLook(Look):
         ).__post_init__()  # in a slotted dataclass, `super()` without arguments fails
         self.reads_logs = False  # the feed reads them
         self.clients = RenewedClients(self.followed.connection, "sagemaker")
+        self.answers = Answers(where=f"job {self.followed.job_name}")
 
     async def end(self) -> FeedState | JobSnapshot:
         """Return the job's final state or snapshot.
@@ -159,17 +164,18 @@ class FedLook(Look):
             TrainingRunError: the service repeatedly rejected describing the job.
             _NotFedError: the service rejects listings.
         """
-        answers = Answers(where=f"job {self.followed.job_name}")
         while True:
             self._report_faults()
+            if self.subscription.state is None and self._is_overdue:
+                self.subscription.note(FeedState(is_listed=False))  # the listings may be throttled
             state = self.subscription.state
             delay_s: float | None = None
             try:
                 if state is not None and (ended := await self._take(state)) is not None:
                     return ended
-                answers.answered()
+                self.answers.answered()
             except FAULTS as error:
-                delay_s = answers.delay_s(error)
+                delay_s = self.answers.delay_s(error)
             self._pass_lines_on()
             self._log_cost_meanwhile()
             await self._wait(delay_s)
@@ -181,8 +187,8 @@ class FedLook(Look):
             return
         patience_s = self.followed.patience.heartbeat_timeout_s
         limits = [patience_s * _SILENCE_SHARE] if patience_s else []
-        if self.subscription.state is not None and not self.subscription.state.is_listed:
-            limits.append(_UNLISTED_S)
+        if self.subscription.state is None or not self.subscription.state.is_listed:
+            limits.append(max(1.0, self.described_at + _UNLISTED_S - time.monotonic()))
         if self.followed.patience.max_wait_s is not None:
             limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
         if self.due_at < math.inf:
@@ -218,13 +224,7 @@ class FedLook(Look):
         if self._is_to_be_described(state):
             await self.feed.budget.take()
             async with self.clients:
-                self.snapshot = await self.now()
-                self.described_in = state
-                self.due_at = self._next_due_at(self.snapshot)
-                if not self.snapshot.is_terminal:
-                    if self._is_silent(state):
-                        await self._listen_again()
-                    await self.give_up_on(self.snapshot)
+                await self._check(state)
         elif self.unnoted_follower is not None and not state.is_terminal:
             await self.feed.budget.take()
             async with self.clients:
@@ -233,19 +233,39 @@ class FedLook(Look):
         if self.snapshot is not None and self.snapshot.is_terminal:
             await self._last_lines()
             return self.snapshot
-        self._log_phase(state.phase, "")
+        if state.is_listed:
+            self._log_phase(state.phase, "")
         if not state.is_terminal:
             return None
         await self._last_lines()
         return state
 
+    async def _check(self, state: FeedState) -> None:
+        """Describe the job, and stop it if it exceeds one of its limits.
+
+        The reasons to describe the job remain until all calls have succeeded, so a failed stop is repeated.
+        """
+        self.snapshot = snapshot = await self.now()
+        self.answers.described()
+        described_at, listens_since = time.monotonic(), self.listens_since
+        if snapshot.created_at is not None:
+            self.subscription.began_at = snapshot.created_at
+        due_at = self._next_due_at(snapshot)
+        if not snapshot.is_terminal:
+            if self._is_silent(snapshot.secondary_status):
+                listens_since = time.time()
+                await self._listen_again()
+            await self.give_up_on(snapshot)
+        self.described_in, self.described_at = state, described_at
+        self.due_at, self.listens_since = due_at, listens_since
+
     def _is_to_be_described(self, state: FeedState) -> bool:
         """Return whether the job must be described, because the feed's state is not enough.
 
         The reasons are secrets in the log, spot notifications, limits on wait and cost, training plans, missing
-        heartbeats, and a job that is missing from the listing.
+        heartbeats, and a job that no listing has.
         """
-        if not state.is_listed:
+        if not state.is_listed and (state != self.described_in or self._is_overdue):
             return True
         if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
             return True
@@ -256,7 +276,12 @@ class FedLook(Look):
         needs_each = any(each is not None for each in limits) or bool(patience.plan_stops)
         if needs_each and (state != self.described_in or self._waits(state)):
             return True
-        return self._is_silent(state)
+        return self._is_silent(state.phase)
+
+    @property
+    def _is_overdue(self) -> bool:
+        """True if a job that no listing has is to be described again."""
+        return time.monotonic() >= self.described_at + _UNLISTED_S
 
     def _next_due_at(self, snapshot: JobSnapshot) -> float:
         """Return the monotonic time at which the job can reach its cost cap or its plan's stop; otherwise infinity.
@@ -284,10 +309,10 @@ class FedLook(Look):
             "Uploading",
         }
 
-    def _is_silent(self, state: FeedState) -> bool:
+    def _is_silent(self, phase: str | None) -> bool:
         """Return whether the feed had no heartbeat for `heartbeat_timeout_s`; the job's own log is then read."""
         limit_s = self.followed.patience.heartbeat_timeout_s
-        if not limit_s or self.is_deaf or state.phase != "Training":
+        if not limit_s or self.is_deaf or phase != "Training":
             return False
         heartbeat_at = max(self.subscription.heartbeat_at or 0.0, self.listens_since)
         return time.time() - heartbeat_at >= limit_s
@@ -298,7 +323,6 @@ class FedLook(Look):
 
     async def _listen_again(self) -> None:
         """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat."""
-        self.listens_since = time.time()
         async with shared_clients(self.followed.connection, "logs") as clients:
             heartbeat_at = await newest_heartbeat(
                 clients["logs"], group=self.tail.group, job_name=self.followed.job_name
@@ -310,7 +334,7 @@ class FedLook(Look):
 
     @property
     def _heartbeat_at(self) -> float | None:
-        return self.subscription.heartbeat_at
+        return None if self.is_deaf else self.subscription.heartbeat_at
 
     async def _last_lines(self) -> None:
         if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):

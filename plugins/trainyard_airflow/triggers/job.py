@@ -46,8 +46,8 @@ class JobTrigger(StoredTrigger):
     known, because Airflow keeps a trigger's log on the triggerer's own disk.
 
     Args:
-        arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; and
-            `deferred_at` for `StoredTrigger`.
+        arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; `deferred_at`
+            for `StoredTrigger`; and `not_before`, epoch seconds, until which the trigger only waits.
     """
 
     @property
@@ -85,9 +85,12 @@ class JobTrigger(StoredTrigger):
 
     async def _followed_to_end(self) -> dict[str, Any]:
         """Return the event of the job's end."""
-        followed, echoed = self.followed, dict(self.arguments.get("echoed") or {})
         deferred_at = self.deferred_at
-        waited_s = time.time() - deferred_at
+        begins_at = max(deferred_at, float(self.arguments.get("not_before") or 0.0))
+        # The pause comes first: it must also limit the load of a trigger that then fails.
+        await asyncio.sleep(max(0.0, begins_at - time.time()))
+        followed, echoed = self.followed, dict(self.arguments.get("echoed") or {})
+        waited_s = time.time() - begins_at
         is_late = waited_s > _LATE_S
         if is_late and followed.stream_logs:
             self.log.info(
@@ -97,7 +100,7 @@ class JobTrigger(StoredTrigger):
             )
         try:
             log_since = time.time() if is_late else deferred_at
-            is_fresh = 0.0 <= waited_s < FRESH_S and not echoed.get("was_attached")
+            is_fresh = 0.0 <= time.time() - deferred_at < FRESH_S and not echoed.get("was_attached")
             noted = None if is_fresh else self._follower
             ended = await self._ended(
                 followed, follower=noted, began_at=deferred_at, log_since=log_since

@@ -30,7 +30,7 @@ from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 
@@ -42,7 +42,11 @@ SHORTEST_S = 2.0
 _OVERLAP_S = 10.0
 """Seconds by which listings overlap: LastModifiedTime has whole seconds, and listings lag behind by some seconds."""
 _CENSUS_S = 60.0
-"""Seconds between two listings of all running jobs, which find the changes that other listings missed."""
+"""Seconds between two searches for all followed jobs, which find the changes that other listings missed."""
+_CREATED_EARLIER_S = 300.0
+"""Seconds by which a job may have been created before its follower's `began_at`."""
+_MOST_PAGES = 10
+"""Pages of a search beyond one for each job that it has not found. Describing these jobs then costs less."""
 _LOGS_EVERY_S = 5.0
 _LOG_OVERLAP_MS = 15_000
 """Milliseconds by which a line may arrive later than it was printed."""
@@ -57,7 +61,7 @@ _LOG_FAILURES_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """State of a job in a listing; `is_listed` is False for a job that is missing from a listing of running jobs."""
+    """State of a job in a listing; `is_listed` is False for a job that no listing has."""
 
     status: str = JobStatus.IN_PROGRESS
     secondary_status: str | None = None
@@ -80,7 +84,7 @@ class Subscription:
     """State and unread log lines of a followed job.
 
     Attributes:
-        began_at: approximate start, epoch seconds; older jobs are listed less often.
+        began_at: approximate creation, epoch seconds; older jobs are listed less often.
         longest_s: maximum seconds between two listings.
         since_ms: earlier lines are ignored, epoch milliseconds.
         num_left_out: lines dropped since the follower last took lines.
@@ -201,6 +205,7 @@ class JobFeed:
 
     def __init__(self, connection: ConnectionArguments, kind: JobKind) -> None:
         self.budget = Budget(rate_per_s=5.0, burst=20)
+        self._pages = Budget(rate_per_s=5.0, burst=20)
         self._connection, self._api = connection, JOB_APIS[kind]
         self._of_job: dict[str, set[Subscription]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -210,6 +215,7 @@ class JobFeed:
         self._refusal: Exception | None = None
         self._log_refusal: Exception | None = None
         self._shortest_s = SHORTEST_S
+        self._changed_after = 0.0
 
     def add(self, subscription: Subscription) -> None:
         """Add the subscription of a job; several subscriptions of one job get the same updates."""
@@ -268,27 +274,24 @@ class JobFeed:
         clients = RenewedClients(self._connection, "sagemaker")
         where = f"jobs of connection {self._connection.aws_conn_id}"
         answers = Answers(where=where, logs=False)
-        changed_after, census_at = 0.0, 0.0
+        census_at = 0.0
         try:
             while self._all:
                 self._wanted.clear()
-                began = time.monotonic()
-                is_census = began >= census_at or any(each.state is None for each in self._all)
                 try:
                     async with clients:
-                        asked_at = 0.0
-                        if changed_after:
-                            asked_at = await self._list(clients["sagemaker"], changed_after)
-                        if is_census:
-                            counted_at = await self._list(clients["sagemaker"], None)
-                            asked_at = asked_at or counted_at
+                        if self._changed_after:
+                            await self._list_changed(clients["sagemaker"])
+                        is_census = time.monotonic() >= census_at or not self._changed_after
+                        if is_census:  # also if it fails: until the next one, changes suffice
+                            census_at = time.monotonic() + _CENSUS_S
+                        sought = [each for each in self._all if is_census or each.state is None]
+                        await self._find(clients["sagemaker"], sought)
                 except FAULTS as error:
                     delay_s = answers.delay_s(error)
                     self._report_fault(error, delay_s)
                 else:
                     answers.answered()
-                    changed_after = asked_at - _OVERLAP_S
-                    census_at = began + _CENSUS_S if is_census else census_at
                     self._shortest_s = clients.aws.shortest_poll_s or SHORTEST_S
                     delay_s = jittered(self._delay_s)
                 await _first(self._wanted, delay_s)
@@ -307,36 +310,60 @@ class JobFeed:
             each.fault = error, delay_s
             each.news.set()
 
-    async def _list(self, sagemaker: Any, changed_after: float | None) -> float:
-        """Store the states of changed jobs, or of all running jobs; return the service's time at the first response.
-
-        Args:
-            sagemaker: an aiobotocore client of SageMaker.
-            changed_after: list jobs modified after this time, epoch seconds; None lists all running jobs.
-        """
-        asked: dict[str, Any] = {"MaxResults": 100}
-        if changed_after is None:
-            asked["StatusEquals"] = JobStatus.IN_PROGRESS
-        else:
-            asked["LastModifiedTimeAfter"] = datetime.fromtimestamp(changed_after, UTC)
-        known, listed, at = self._all, set(), 0.0
-        list_jobs = getattr(sagemaker, self._api.listing)
+    async def _list_changed(self, sagemaker: Any) -> None:
+        """Store the states of the jobs that have changed since the last listing."""
+        asked: dict[str, Any] = {
+            "LastModifiedTimeAfter": datetime.fromtimestamp(self._changed_after, UTC)
+        }
+        asked_at = 0.0
         while True:
-            page = await list_jobs(**asked)
-            at = at or service_time(page)
-            for each in page.get(self._api.summaries_key, ()):
-                name = each[self._api.name_key]
-                listed.add(name)
-                for subscription in self._of_job.get(name, ()):
-                    subscription.note(self._state(each))
+            page = await self._page(sagemaker, asked)
+            asked_at = asked_at or service_time(page)
             if not page.get("NextToken"):
                 break
             asked["NextToken"] = page["NextToken"]
-        if changed_after is None:
-            for each in known:
-                if each.job_name not in listed and not (each.state and each.state.is_terminal):
-                    each.note(FeedState(is_listed=False))
-        return at
+        self._changed_after = asked_at - _OVERLAP_S
+
+    async def _find(self, sagemaker: Any, sought: Sequence[Subscription]) -> None:
+        """Store the states of the jobs in `sought`; mark those that are too old to be found as not listed.
+
+        The account's jobs are read from the newest one on, in any status: AWS applies `StatusEquals` after it has
+        selected a page, so this filter saves no call.
+        """
+        missing = {each.job_name for each in sought if not (each.state and each.state.is_terminal)}
+        oldest = min((each.began_at for each in sought), default=0.0) - _CREATED_EARLIER_S
+        asked: dict[str, Any] = {
+            "CreationTimeAfter": datetime.fromtimestamp(max(0.0, oldest), UTC),
+            "SortBy": "CreationTime",
+            "SortOrder": "Descending",
+        }
+        num_pages = 0
+        while missing and num_pages < _MOST_PAGES + len(missing):
+            page = await self._page(sagemaker, asked)
+            num_pages += 1
+            # Also if a later page fails: a job that no listing has is described.
+            self._changed_after = self._changed_after or service_time(page) - _OVERLAP_S
+            missing -= {each[self._api.name_key] for each in self._summaries(page)}
+            if not page.get("NextToken"):
+                break
+            asked["NextToken"] = page["NextToken"]
+        for each in sought:
+            if each.job_name in missing:
+                each.note(FeedState(is_listed=False))
+
+    async def _page(self, sagemaker: Any, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of a listing, and store the states in it; at most 5 further pages are read per second."""
+        if "NextToken" in asked:
+            await self._pages.take()
+        page: dict[str, Any] = await getattr(sagemaker, self._api.listing)(MaxResults=100, **asked)
+        for each in self._summaries(page):
+            for subscription in self._of_job.get(each[self._api.name_key], ()):
+                subscription.note(self._state(each))
+        return page
+
+    def _summaries(self, page: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        summaries: Sequence[dict[str, Any]] = page.get(self._api.summaries_key, ())
+        return summaries
 
     def _state(self, summary: dict[str, Any]) -> FeedState:
         return FeedState(

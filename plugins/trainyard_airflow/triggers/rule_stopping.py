@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from trainyard.job_status import JobStatus
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import IDLE_RULE
+from trainyard.sagemaker_api.failures import has_ended
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.rule_stop import RuleStop
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
@@ -64,7 +65,7 @@ class RuleStopping:
         try:
             await getattr(sagemaker, api.stop)(**api.named(snapshot.name))
         except ClientError as error:
-            if "in status" not in code_and_message(error)[1]:
+            if not has_ended(*code_and_message(error)):
                 raise
             log.info("Job %s has ended by itself meanwhile", snapshot.name)
             return

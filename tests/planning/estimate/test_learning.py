@@ -73,6 +73,15 @@ def test_other_sizes_are_told_apart_by_steps_and_operations() -> None:
     assert found.total.high == pytest.approx(SCALED[1] * 40)
 
 
+def test_operations_of_a_narrower_model_take_longer() -> None:
+    narrow = measured(kind="b", slowdown=2.0)
+
+    found = learned_seconds(replace(WORK, slowdown=1.5), [narrow])
+
+    assert found is not None
+    assert found.total.expected == pytest.approx(20 + 50 * 1.5 / 2)
+
+
 def test_other_number_of_instances_counts_by_rank() -> None:
     found = learned_seconds(replace(WORK, instance_count=4, num_ranks=4), [measured()])
 

@@ -143,6 +143,12 @@ def test_accelerators_are_those_of_trainings_under_way() -> None:
     assert shown["running"] == 2
 
 
+def test_running_runs_count_even_if_they_are_not_listed() -> None:
+    shown = fleet_page([], month_runs=[run("old"), run("done", ended=NOW)], costs={}, now=NOW)
+
+    assert shown["running"] == 1
+
+
 def test_a_row_says_what_the_run_is_at_and_whether_a_person_must_answer() -> None:
     (row,) = page(
         run("r", tasks=(task("watch_rules", "deferred"), task("train", "awaiting_input")))

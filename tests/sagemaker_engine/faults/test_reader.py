@@ -48,6 +48,7 @@ def test_what_a_fault_writes_reads_as_the_same_fault(fault: Fault) -> None:
         ([{"what": "no_capacity", "at": {"step": 1}}], "give `attempt` instead of `at`"),
         ([{"what": "s3_error", "at": {"step": 1}}], "supports only `seconds` in `at`"),
         ([{"what": "s3_stall"}], "needs duration_s"),
+        ([{"what": "slow_uplink", "megabytes_per_s": 1, "count": 2}], "remove count"),
         ([{"id": "a", "what": "hang"}, {"id": "a", "what": "slow"}], "more than once"),
         ({"seed": 1}, "got no interruptions_per_hour; a schedule needs"),
         ({"seed": 1, "interruptions_per_hour": 0}, "more than 0"),

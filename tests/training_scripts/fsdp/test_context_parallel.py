@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.bias import CausalBias
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.sharding.context_parallel import TIME, SequenceShare, split_positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
 pytestmark = pytest.mark.torch
 LENGTH, CPU = 24, torch.device("cpu")
@@ -61,3 +64,39 @@ def test_keys_after_a_piece_are_left_out(share: Callable[..., SequenceShare]) ->
 
 def test_gpus_get_no_mask_with_elements(share: Callable[..., SequenceShare]) -> None:
     assert all(type(each) is CausalBias for each in share(1, 2, torch.device("cuda")).biases)
+
+
+class Copies(TorchDispatchMode):
+    """Notes each copy of a tensor to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Tensor:
+        if func is torch.ops.aten._to_copy.default:
+            self.seen.append(str(kwargs))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_batch_has_the_own_positions(share: Callable[..., SequenceShare]) -> None:
+    own, batch = share(1, 3), torch.arange(2 * LENGTH).reshape(2, LENGTH)
+
+    (part,) = own.of_batch((batch,))
+
+    assert torch.equal(part, batch[:, own.positions])
+
+
+def test_a_batch_on_a_device_is_split_without_a_copy_from_the_host(
+    share: Callable[..., SequenceShare],
+) -> None:
+    """A copy waits until the device has finished the last backward pass."""
+    own, batch = share(0, 2), torch.empty(2, LENGTH, dtype=torch.int64, device="meta")
+
+    with Copies() as copies:
+        (part,) = own.of_batch((batch,))
+
+    assert part.shape == (2, LENGTH // 2)
+    assert copies.seen == []

@@ -41,7 +41,8 @@ def use_fsdp(options: Options, *, is_bf16: bool) -> None:
         fsdp_version=2,
         auto_wrap_policy="TRANSFORMER_BASED_WRAP",
         state_dict_type="SHARDED_STATE_DICT",
-        activation_checkpointing=torch.cuda.is_available(),
+        # accelerate 1.15 recomputes layers with other dropout masks (fsdp2_apply_ac); the trainer does not.
+        activation_checkpointing=False,
         cpu_ram_efficient_loading=not has_reference and options.adapter != "qlora",
         mixed_precision_policy=precise if is_bf16 else None,
     )

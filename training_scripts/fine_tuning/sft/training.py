@@ -62,15 +62,16 @@ def train(options: Options, paths: ContainerPaths) -> int:
     callback = WatchCallback()
     with setting_up():
         origin = ModelOrigin.of_job(options, paths.channels)
-        trainer = make_trainer(options, paths, origin, callback)
+        recomputes = torch.cuda.is_available()
+        trainer = make_trainer(options, paths, origin, callback, recomputes=recomputes)
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     model = trainer.accelerator.unwrap_model(trainer.model)
     if callback.run.has_time_for(num_bytes(model, options)):
         trained = _trained_weights(model, options)
-        if trainer.is_world_process_zero():
-            _check_finite(trained)
-            with callback.run.writing_model(paths.model_dir):
+        with callback.run.writing_model(paths.model_dir):
+            if trainer.is_world_process_zero():
+                _check_finite(trained)
                 if options.strategy != "ddp" or options.adapter == "qlora":
                     model = whole_model(options, origin, trained)
                 save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
@@ -101,9 +102,16 @@ def _check_finite(trained: Mapping[str, Tensor]) -> None:
 
 
 def make_trainer(
-    options: Options, paths: ContainerPaths, origin: ModelOrigin, callback: WatchCallback
+    options: Options,
+    paths: ContainerPaths,
+    origin: ModelOrigin,
+    callback: WatchCallback,
+    *,
+    recomputes: bool = False,
 ) -> Trainer:
     """Return the trainer of the method, with model, data and adapter.
+
+    If `recomputes` is true, the backward pass recomputes each layer with the same dropout, which saves memory.
 
     Raises:
         FineTuningError: the data or the base model cannot be used.
@@ -122,7 +130,9 @@ def make_trainer(
     kind, arguments = (
         (PairTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
     )
-    made = arguments(options, paths, has_validation="validation" in splits)  # sets this rank's GPU
+    made = arguments(  # sets this rank's GPU
+        options, paths, has_validation="validation" in splits, recomputes=recomputes
+    )
     if options.strategy == "fsdp":
         use_fsdp(options, is_bf16=made.bf16)
     model = load_model(options, origin, is_quantized=options.adapter == "qlora")
@@ -144,24 +154,24 @@ def make_trainer(
     return trainer
 
 
-def _sft_arguments(options: Options, paths: ContainerPaths, *, has_validation: bool) -> SFTConfig:
+def _sft_arguments(options: Options, paths: ContainerPaths, **facts: bool) -> SFTConfig:
     return SFTConfig(
-        **_shared_arguments(options, paths, has_validation=has_validation),
+        **_shared_arguments(options, paths, **facts),
         packing=options.packing,
         eval_packing=False,
     )
 
 
-def _dpo_arguments(options: Options, paths: ContainerPaths, *, has_validation: bool) -> DPOConfig:
+def _dpo_arguments(options: Options, paths: ContainerPaths, **facts: bool) -> DPOConfig:
     return DPOConfig(
-        **_shared_arguments(options, paths, has_validation=has_validation),
+        **_shared_arguments(options, paths, **facts),
         beta=options.beta,
         remove_unused_columns=False,
     )
 
 
 def _shared_arguments(
-    options: Options, paths: ContainerPaths, *, has_validation: bool
+    options: Options, paths: ContainerPaths, *, has_validation: bool, recomputes: bool
 ) -> dict[str, Any]:
     has_gpu = torch.cuda.is_available()
     is_measured = has_validation and options.eval_steps > 0
@@ -169,7 +179,7 @@ def _shared_arguments(
         "output_dir": str(paths.default_checkpoint_dir),
         "use_cpu": not has_gpu,  # else accelerate sees no ranks without GPUs
         "bf16": uses_bf16(options),
-        "gradient_checkpointing": has_gpu and options.strategy != "fsdp",  # which has its own
+        "gradient_checkpointing": recomputes,
         "max_length": options.max_length,
         "num_train_epochs": options.epochs,
         "max_steps": options.max_steps or -1,

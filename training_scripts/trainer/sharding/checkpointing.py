@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.checkpointing import Checkpointer, warn_of_rejected
 from trainyard_watch.background_saver import ABANDONED_AFTER_S, BackgroundSaver
-from trainyard_watch.random_states import random_states
 from trainyard_watch.shard_folder import SHARDS, ShardFolder
 from trainyard_watch.sharded_state import copied_shards, load_shards
 from trainyard_watch.tensor_tree import broadcast_tree
@@ -37,10 +36,12 @@ class ShardedCheckpointer(Checkpointer):
         """The number of ranks that write a checkpoint at the same time: all of them."""
         return self._ranks.world_size
 
-    def save(self, state: ShardedState) -> None:  # type: ignore[override]
-        """Copy this rank's shards and write them in the background; training waits for the copy only."""
+    def save(self, state: ShardedState, *, within_s: float | None = None) -> None:  # type: ignore[override]
+        """Copy this rank's shards and write them in the background, as `Checkpointer.save` does."""
         began = time.monotonic()
-        all_random_states = self._ranks.gather(random_states(self._ranks.device))
+        all_random_states = self._gather_random_states(state.progress.step, within_s)
+        if all_random_states is None:
+            return
         self._settle()
         if state.progress.step == self._durable_step:
             return

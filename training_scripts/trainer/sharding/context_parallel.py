@@ -31,7 +31,7 @@ class SequenceShare:
 
     Attributes:
         mesh: mesh of the ranks that share the sequence.
-        positions: this rank's positions, ascending, int64 on the CPU.
+        positions: this rank's positions, ascending, int64 on the CPU, for tables that are made once.
         biases: causal bias of each own piece (own positions, positions up to its end).
     """
 
@@ -51,8 +51,14 @@ class SequenceShare:
         return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return tensors of shape (batch, time) with the positions of this rank only."""
-        return tuple(part[:, self.positions.to(part.device)] for part in batch)
+        """Return tensors of shape (batch, time) with the positions of this rank only.
+
+        They are joined from slices: an index on the CPU would be copied to the GPU first, and the host would wait for
+        the device.
+        """
+        own = own_pieces(self.mesh.get_local_rank(), self.mesh.size())
+        split = (part.chunk(2 * self.mesh.size(), dim=1) for part in batch)
+        return tuple(torch.cat([pieces[each] for each in own], dim=1) for pieces in split)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
         """Return the attention output of this rank's positions over the whole sequence."""

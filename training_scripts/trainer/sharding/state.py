@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainer.optimization import keeping_weight_decay
 from trainer.training_state import TrainingState
 from trainyard_watch.sharded_state import restore_shards, shards_of
 
@@ -31,7 +32,8 @@ class ShardedState(TrainingState):
             CheckpointError: the state belongs to another run.
         """
         self.restore_run(content["run"])
-        restore_shards(self._parts, content)
+        with keeping_weight_decay(self.optimizer):
+            restore_shards(self._parts, content)
 
     @property
     def _parts(self) -> dict[str, Part]:

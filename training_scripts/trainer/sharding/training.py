@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.data.sample_digest import MASK, digest_of
-from trainer.evaluation import ModelEvaluation
+from trainer.evaluation import ModelEvaluation, same_rounds
 from trainer.models import build_empty
 from trainer.precision import DTYPES, Precision
 from trainer.sharding.checkpointing import ShardedCheckpointer
@@ -227,12 +227,9 @@ def _evaluate_together(
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True
-    spare = tuple(part.to(ranks.device) for part in training.train_set[torch.arange(1)])
+    spare = training.first_samples(1)
     training.model.eval()
-    while True:
-        batch = next(batches, None)
-        if not ranks.sum([float(batch is not None)])[0]:
-            break
+    for batch in same_rounds(batches, ranks):
         own = training.own_part(batch or spare)
         outputs = _outputs(training, mesh, own)
         if batch is None or outputs is None or not mesh.knows_loss:

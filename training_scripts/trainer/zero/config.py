@@ -151,6 +151,11 @@ def stage_of(config: Mapping[str, Any]) -> int:
     return int(section.get("stage", 0)) if isinstance(section, dict) else 0
 
 
+def casts_itself(config: Mapping[str, Any]) -> bool:
+    """Return whether the engine has the model in bf16, or enters autocast itself."""
+    return any(config.get(name, {}).get("enabled", False) for name in ("bf16", "torch_autocast"))
+
+
 def _is_enabled(section: Any) -> bool:
     return bool(section.get("enabled", True)) if isinstance(section, dict) else True
 

@@ -8,8 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.checkpointing import Checkpointer
+from trainer.optimization import keeping_weight_decay
 from trainer.training_state import TrainingState
 from trainyard_watch.errors import CheckpointError
+from trainyard_watch.tensor_tree import on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,40 +30,34 @@ class ZeroState(TrainingState):
     """A TrainingState with a partitioned optimizer. Before `capture`, `collect` must gather its parts on rank 0."""
 
     engine: Any = None
-    _weights: Mapping[str, Tensor]
-    _parts: list[Any]
+    _collected: Mapping[str, Any]
     _saved: Any = None
 
     def capture(self) -> dict[str, Any]:
         """Return file name -> content of a checkpoint, from the last `collect`."""
-        return {"model": self._weights, "zero": self._parts, "run": self.capture_run()}
+        return {**self._collected, "run": self.capture_run()}
 
     def collect(self, ranks: Ranks) -> None:
         """Gather the whole model and all parts of the optimizer on rank 0. Every rank must call it."""
-        self._weights = self.whole_weights()
-        self._parts = [None] * ranks.world_size if ranks.is_main else []
-        if ranks.world_size == 1:
-            self._parts = [self._own_part()]
-        else:
-            dist.gather_object(self._own_part(), self._parts if ranks.is_main else None)
+        weights, own = self.whole_weights(), self._own_part()
+        parts = [own] * ranks.world_size
+        if ranks.world_size > 1:
+            dist.gather_object(own, parts if ranks.is_main else None)
+        self._collected = {"model": weights, "zero": parts}
+
+    def discard_collected(self) -> None:
+        """Release the memory of the last `collect`."""
+        self._collected = {}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`; `attach` restores the optimizer's part later.
+        """Restore the result of `capture`, with this rank's part alone as `zero`; `attach` restores the part later.
 
         Raises:
-            CheckpointError: the checkpoint was saved with another number of ranks, or by another run.
+            CheckpointError: the checkpoint was saved by another run.
         """
-        size = dist.get_world_size() if dist.is_initialized() else 1
-        if len(content["zero"]) != size:
-            message = (
-                f"the checkpoint has the optimizer state of {len(content['zero'])} ranks, but this job has {size}: "
-                f"the state cannot be redistributed; resume with {len(content['zero'])} ranks, or set another "
-                "checkpoint_s3_uri"
-            )
-            raise CheckpointError(message)
         self.restore_run(content["run"])
         self.model.load_state_dict(content["model"])
-        self._saved = content["zero"][dist.get_rank() if size > 1 else 0]
+        self._saved = content["zero"]
 
     def attach(self, engine: Any) -> None:
         """Set the engine, and load this rank's part of the restored state into its optimizer."""
@@ -70,7 +66,8 @@ class ZeroState(TrainingState):
             return
         parts: list[Any] = [None] * dist.get_world_size()
         parts[dist.get_rank()] = engine.optimizer.state_dict() | self._saved
-        engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
+        with keeping_weight_decay(self.optimizer):
+            engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
@@ -92,17 +89,41 @@ class ZeroState(TrainingState):
                     weights[name] = each.detach().to("cpu", copy=True)
         return weights
 
-    def _own_part(self) -> dict[str, Any]:
+    def _own_part(self) -> Any:
+        """Return this rank's part on the CPU: a gathered GPU tensor would be created again on this GPU by rank 0."""
         whole = self.engine.optimizer.state_dict()
-        return {name: whole[name] for name in PARTS if name in whole}
+        return on_cpu({name: whole[name] for name in PARTS if name in whole})
 
 
 class CollectingCheckpointer(Checkpointer):
-    """A Checkpointer that collects the state from all ranks before a save."""
+    """A Checkpointer that collects the state from all ranks before a save, and sends each rank its part."""
 
     files = ("model", "zero", "run")
 
-    def save(self, state: ZeroState) -> None:  # type: ignore[override]
+    def save(self, state: ZeroState, *, within_s: float | None = None) -> None:  # type: ignore[override]
         """Collect the state, copy it and write it in the background."""
         state.collect(self._ranks)
-        super().save(state)
+        super().save(state, within_s=within_s)
+        state.discard_collected()
+
+    def _share(self, content: Any) -> Any:
+        """Return rank 0's content on every rank, with this rank's part alone as `zero`.
+
+        Raises:
+            CheckpointError: the checkpoint was saved by another number of ranks; raised on every rank.
+        """
+        parts = content.pop("zero") if content else []
+        shared = super()._share(content)
+        if shared is None:
+            return None
+        size, saved = self._ranks.world_size, len(shared["run"]["random_states"])
+        if saved != size:
+            message = (
+                f"the checkpoint has the optimizer state of {saved} ranks, but this job has {size}: the state cannot "
+                f"be redistributed; resume with {saved} ranks, or set another checkpoint_s3_uri"
+            )
+            raise CheckpointError(message)
+        own = parts[:1] or [None]
+        if size > 1:
+            dist.scatter_object_list(own, parts)
+        return {**shared, "zero": own[0]}

@@ -8,18 +8,26 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer.precision import Precision
 from trainer.training import Training
-from trainer.zero.config import ZeroHyperparameters, complete_config, read_config, stage_of
+from trainer.zero.config import (
+    ZeroHyperparameters,
+    casts_itself,
+    complete_config,
+    read_config,
+    stage_of,
+)
 from trainer.zero.state import CollectingCheckpointer, ZeroState
 from trainyard_watch.distributed import native_backend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainer.tasks import Batch
     from trainyard_watch.statistics.checksums import ReplicaChecksums
 
 SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
@@ -42,9 +50,8 @@ class ZeroTraining(Training):
         return super().setup_mesh()
 
     def make_precision(self) -> Precision:
-        """Return the precision of the forward pass; fp32 (no casts) if the engine itself has the model in bf16."""
-        casts = not self.written.get("bf16", {}).get("enabled", False)
-        return Precision.of(self.hp.precision if casts else "fp32", self.ranks.device)
+        """Return fp32 (no casts), because autocast is entered inside the engine; see `parallelize`."""
+        return Precision.of("fp32", self.ranks.device)
 
     def make_optimizer(self) -> Any:
         """Return the optimizer that DeepSpeed's engine wraps."""
@@ -63,6 +70,10 @@ class ZeroTraining(Training):
         if not dist.is_initialized():
             backend = native_backend(self.ranks.device)
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        if self.hp.precision == "bf16" and not casts_itself(self.written):
+            # On GPUs, the engine disables an autocast that is entered outside it (deepspeed 0.19, torch_autocast.py).
+            casting = torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
+            self.model.forward = casting(self.model.forward)  # type: ignore[method-assign]
         self.engine, *_ = deepspeed.initialize(
             model=self.model,
             optimizer=self.optimizer,
@@ -76,6 +87,11 @@ class ZeroTraining(Training):
     def evaluated(self) -> nn.Module:
         """The engine, which gathers sharded parameters in an evaluation."""
         return self.engine
+
+    @property
+    def spare(self) -> Batch | None:
+        """One sample under stage 3, whose forward passes gather parameters from all ranks."""
+        return self.first_samples(1) if stage_of(self.config) == 3 else None
 
     def make_checksums(self) -> ReplicaChecksums | None:
         """Return the object that compares parameters between the ranks, or None if stage 3 shards them."""

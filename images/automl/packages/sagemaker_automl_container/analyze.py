@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MIN_ROWS = 500
+"""Least number of training rows (API reference of CreateAutoMLJobV2, `AutoMLJobInputDataConfig`)."""
 NUM_FOLDS = 5
 MAX_ROWS_FOR_FOLDS = 50_000
 """Up to this number of rows candidates are cross-validated, as in the service; above it a fifth is held out."""
@@ -24,7 +26,11 @@ DEFAULT_FRACTION = 0.2
 
 
 def main() -> None:
-    """Read the channels, write the schema and the tables, and report a summary to the engine."""
+    """Read the channels, write the schema and the tables, and report a summary to the engine.
+
+    Raises:
+        TableError: The data cannot be used; the message has the reason.
+    """
     given = places.arguments()
     wishes = columns.Wishes(
         target=given["target"],
@@ -34,6 +40,10 @@ def main() -> None:
     )
     train = _usable(_rows("training", given), wishes)
     schema = columns.schema_of(train, wishes)
+    if len(train) < MIN_ROWS:
+        raise columns.TableError(
+            f"The training data has {len(train)} rows with a target; at least {MIN_ROWS} are needed."
+        )
     schema |= {"seed": int(given["seed"]), "num_folds": 0}
     train, validation = _split(train, schema, given, wishes)
     tables = Tables(schema=schema, train=train, validation=validation)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-MIN_ROWS = 50
-"""Minimum number of rows for a useful validation. AWS requires 500; the engine accepts fewer, for trials."""
 MOST_PARSED = 0.95
 """A column is numeric (or a date) if at least this share of its values can be parsed as numbers (or dates)."""
 MAX_CLASSES = 100
@@ -47,8 +45,7 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
     """Return the schema that all candidates use. `table` must not have rows without a target.
 
     Raises:
-        TableError: Columns are missing, there are too few rows, no feature varies, or the target does not fit the
-            problem type.
+        TableError: Columns are missing, no feature varies, or the target does not fit the problem type.
     """
     for name in (wishes.target, wishes.weight, *wishes.only, *(wishes.types or {})):
         if name is not None and name not in table:
@@ -56,10 +53,6 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
                 f"The attribute {name!r} is not in the header of the training data; it has "
                 f"{', '.join(map(repr, table.columns))}."
             )
-    if len(table) < MIN_ROWS:
-        raise TableError(
-            f"The training data has {len(table)} rows with a target; at least {MIN_ROWS} are needed."
-        )
     if wishes.target in {*wishes.only, *(wishes.types or {})}:
         raise TableError(f"The target {wishes.target!r} must not be among the features.")
     problem = wishes.problem_type or problem_of(table[wishes.target])

@@ -151,6 +151,7 @@ def _scaled(
 ) -> LearnedSeconds:
     """Return the seconds from a fit over other jobs: seconds per step, and seconds per operation of a rank.
 
+    The operations of a narrow model count more (`JobWork.slowdown`).
     If no loop was timed, or the job's operations are unknown, it fits fixed seconds instead of the seconds per step.
     """
     loops = [each for each in measured if _has_loop(each)]
@@ -173,7 +174,7 @@ def _has_loop(measured: JobMeasurement) -> bool:
 
 
 def _per_rank(work: JobWork) -> float:
-    return work.operations / work.num_ranks
+    return work.operations * work.slowdown / work.num_ranks
 
 
 def fit(

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from trainyard.catalog.hardware import hardware
 from trainyard.planning.evaluation_plan import (
     NOMINAL_TOKENS,
     Place,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from trainyard.specs.base_run_conf import BaseRunConf
 
+CPU_HALF_SPEED_WIDTH = 64.0
+"""Width of a decoder with half of the speed of very wide ones, on one thread of a CPU (`benchmarks/widths.py`)."""
 EVAL_BATCHES = 8
 """Global batches per validation: the default of the training scripts. A test keeps the two equal."""
 _OF_THE_KIND = (
@@ -53,6 +56,7 @@ class JobWork:
         num_ranks: processes of the whole job.
         num_steps: optimizer steps after the first one; 0 if unknown.
         operations: floating-point operations of these steps with their validations, or of an evaluation; 0 if unknown.
+        slowdown: seconds per operation, relative to those of a very wide model (`slowdown_of`).
         num_jobs: trials of a search; otherwise 1.
         num_parallel: trials that run at a time; otherwise 1.
         max_run_s: time limit of one job.
@@ -66,6 +70,7 @@ class JobWork:
     num_ranks: int
     num_steps: int = 0
     operations: float = 0.0
+    slowdown: float = 1.0
     num_jobs: int = 1
     num_parallel: int = 1
     max_run_s: int = 0
@@ -165,8 +170,33 @@ def _training(conf: RunConf) -> JobWork:
         num_ranks=conf.world_size,
         num_steps=steps,
         operations=(steps + validated) * batch * _operations_per_unit(conf),
+        slowdown=slowdown_of(conf),
         max_run_s=conf.max_run_s,
     )
+
+
+def slowdown_of(conf: RunConf) -> float:
+    """Return the seconds per operation of the conf's decoder, relative to those of a very wide one.
+
+    With the width h, the operations of a layer grow as h^2, but its traffic to the memory only as h. The seconds per
+    operation are therefore 1 + w / h times the least ones, with the width w at which half of the speed is reached.
+    Per token and layer there are 72 h^2 operations, and 17 h values that are kept for the backward pass (Korthikanti et
+    al. 2022, section 4.1). These and their gradients are written and read once each: 68 h accesses.
+
+    Worked: an A100 at bf16 with 0.5 of 312 TFLOPS and 2,039 GB/s: w = 68 x 2 / 72 x 156e12 / 2.039e12 = 144.5. A width
+    of 768 then has a slowdown of 1.19. On CPUs, w is `CPU_HALF_SPEED_WIDTH`, which is measured.
+    """
+    shape = shape_of(conf)
+    if shape is None:
+        return 1.0
+    known = hardware().get(conf.rungs[0].instance_type)
+    if known is None:
+        return 1 + CPU_HALF_SPEED_WIDTH / shape.hidden_size
+    is_float32 = conf.training_precision == "fp32" or known.bf16_tflops is None
+    tflops = known.fp32_tflops if is_float32 else known.bf16_tflops or known.fp32_tflops
+    operations_per_byte = tflops * 1e12 * known.efficiency / (known.memory_gb_per_s * 1e9)
+    half_speed_width = 68 * (4 if is_float32 else 2) / 72 * operations_per_byte
+    return 1 + half_speed_width / shape.hidden_size
 
 
 def _sharding(conf: RunConf) -> JobWork:

@@ -50,7 +50,7 @@ def fleet_page(
             "by_dag": _sums(month, "dag_id"),
             "by_team": _sums([row for row in month if row["team"]], "team"),
         },
-        "running": sum(not row["is_over"] for row in rows),
+        "running": sum(not each.is_over for each in month_runs),
         "accelerators_in_use": sum(row["accelerators"] for row in rows if row["is_training"]),
     }
 

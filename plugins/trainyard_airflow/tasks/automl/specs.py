@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.installation import SHIPPED
+from trainyard.sagemaker_api.model_card import ModelCard
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.automl_conf import OWN, AutoMLConf
 from trainyard.specs.automl_job import AutoMLJobSpec
@@ -105,7 +106,7 @@ def register_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the best candidate, with its lineage."""
     conf, paths, _ = run_of(context)
     ti, found = context["ti"], result_of(context, TaskId.SEARCH)
-    best = found["best"]
+    best, evaluated = found["best"], result_of(context, TaskId.EVALUATE)
     return ModelVersion(
         group=conf.model_package_group,
         model_artifact=found["model_artifact"],
@@ -113,6 +114,7 @@ def register_version(context: Context, jinja_env: object) -> ModelVersion:
         source=best["name"],
         approval_status=conf.approval_status,
         metrics_s3_uri=f"{paths.evaluation}/{EVALUATION_FILE}",
+        model_card=_card(conf, paths, found, evaluated),
         lineage={
             "dag_id": ti.dag_id,
             "run_id": ti.run_id,
@@ -121,8 +123,33 @@ def register_version(context: Context, jinja_env: object) -> ModelVersion:
             "problem_type": found["problem_type"],
             f"metric.{found['objective']['metric_name']}": best["value"],
             "data_uri": data_uri(paths),
-            "evaluation_job": result_of(context, TaskId.EVALUATE)["job_name"],
+            "evaluation_job": evaluated["job_name"],
             "explainability": found["explainability_uri"],
+        },
+    )
+
+
+def _card(
+    conf: AutoMLConf, paths: RunPaths, found: dict[str, Any], evaluated: dict[str, Any]
+) -> ModelCard:
+    """Return the model card of the best candidate. The registration adds the metrics of the evaluation."""
+    best, cost_usd = found["best"], found["cost_usd"]
+    return ModelCard(
+        creator=f"Trainyard: run {paths.run_id} of DAG {paths.dag_id}",
+        artifact=found["model_artifact"],
+        intended_uses=conf.intended_uses,
+        training_image=found["image_uri"],
+        datasets=[f"{data_uri(paths)}/train/"],
+        metrics={found["objective"]["metric_name"]: best["value"]},
+        evaluation_job_arn=evaluated["arn"],
+        evaluation_datasets=[f"{data_uri(paths)}/test/"],
+        details={
+            "problem": f"{found['problem_type']} of column {conf.target}",
+            "report": f"{paths.report}/report.html",
+            "automl_job": found["automl_job_name"],
+            "candidate": best["name"],
+            "explainability": found["explainability_uri"],
+            "search_cost_usd": None if cost_usd is None else f"{cost_usd:.2f}",
         },
     )
 

@@ -61,7 +61,7 @@ _COMPARED: Sections = {
         ),
         "loss_tolerance": (
             "Loss tolerance",
-            "Largest relative difference of the loss from the reference cell's, at any step.",
+            "Largest relative difference from the reference cell, of any step's loss and of the last validation loss.",
             _SHARE,
         ),
         "worthwhile_efficiency": (

@@ -52,7 +52,8 @@ class ExistingDatasetOperator(ConnectedOperator):
         from trainyard_airflow.jobs.sharding import dataset_result
 
         uri = self.dataset_uri.rstrip("/")
-        content = self.objects.read_or_none(f"{uri}/{INDEX_NAME}")
+        index_uri = f"{uri}/{INDEX_NAME}"
+        content = self.objects.read_or_none(index_uri)
         if content is None:
             missing = Finding(
                 where="dataset_uri",
@@ -62,7 +63,7 @@ class ExistingDatasetOperator(ConnectedOperator):
                 next_step="copy the address from the report of the run that sharded the data",
             )
             raise SpecError([missing], subject="shard")
-        index = ShardIndex.from_json(content)
+        index = ShardIndex.from_json(content, uri=index_uri)
         if findings := [*_findings(index, RunState.of(context).conf)]:
             raise SpecError(findings, subject="shard")
         found = dataset_result(index, uri)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.run_conf_tuning import SearchSettings
+    from trainyard.tuning.ask_tell import AskedTrials
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
@@ -232,8 +233,7 @@ def trial_training_spec(
     dataset_uri: str,
     role: str,
     trial_id: str,
-    num_steps: int,
-    values: Mapping[str, Any],
+    asked: AskedTrials,
 ) -> TrainingJobSpec:
     """Return the training job of one trial of a search in rounds (`tune_mapped`).
 
@@ -243,16 +243,20 @@ def trial_training_spec(
         dataset_uri: S3 prefix of the sharded data set.
         role: ARN of the execution role.
         trial_id: id of the trial, unique in the run; part of the prefix of its checkpoints.
-        num_steps: optimizer steps of the trial.
-        values: hyperparameters that the search chose.
+        asked: steps, hyperparameters and budget of the trial, which the search chose.
 
     Raises:
         ContractError: the conf has no search.
     """
     search = _requested_search(conf, of="a trial")
-    short = {**_in_short(conf, search, num_steps=num_steps), **values}
+    short = {**_in_short(conf, search, num_steps=asked.num_steps), **asked.values}
     trial = training_spec(
-        with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
+        with_values(conf, short),
+        paths=paths,
+        dataset_uri=dataset_uri,
+        role=role,
+        task_id="tune",
+        budget_usd=asked.budget_usd,
     )
     spot = f"{paths.tuning}/checkpoints/{trial_id}" if conf.use_spot_instances else None
     return replace(trial, output_path=f"{paths.tuning}/output", checkpoint_s3_uri=spot)

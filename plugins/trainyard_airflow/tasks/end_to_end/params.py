@@ -271,7 +271,7 @@ SECTIONS: Sections = {
         ),
         "tuning_max_jobs": (
             "Trials",
-            "Largest number of training jobs of the search.",
+            "Largest number of training jobs of the search. For Grid: at least the number of combinations.",
             {"type": "integer", "minimum": 1, "maximum": MAX_JOBS},
         ),
         "tuning_max_parallel_jobs": (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from trainyard.cost.job_cost import job_cost, total_usd
 from trainyard.errors import BudgetExceededError, Finding, JobFailedError, Severity, SpecError
@@ -97,7 +98,9 @@ class AskTrialsOperator(ConnectedOperator):
             self.log.info(
                 "Trial %d, %s (%d steps): %s", each.number, kind, each.num_steps, each.values
             )
-        return rounds.note_asked(self.number, [each.to_dict() for each in batch])
+        budget_usd = _trial_budget(state.conf, rows, num_trials=len(batch))
+        asked = [replace(each, budget_usd=budget_usd).to_dict() for each in batch]
+        return rounds.note_asked(self.number, asked)
 
     def _leave_off(
         self, conf: RunConf, search: SearchSettings, rows: Sequence[Mapping[str, Any]]
@@ -247,8 +250,7 @@ def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # 
         dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
         trial_id=f"trial-{asked.number:03d}-{'long' if asked.rung == LONG else 'short'}",
-        num_steps=asked.num_steps,
-        values=asked.values,
+        asked=asked,
     )
 
 
@@ -363,11 +365,39 @@ def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:
 
 def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the number of further trials that are certain to fit the search's budget; None without a budget."""
+    money = _money(conf, rows)
+    return None if money is None else int(money.rest_usd / money.trial_usd + 1e-9)
+
+
+def _trial_budget(
+    conf: RunConf, rows: Sequence[Mapping[str, Any]], *, num_trials: int
+) -> float | None:
+    """Return the limit for all attempts of each trial of a round in USD: its share of the rest of the search's budget.
+
+    It always pays for one attempt. None without a budget.
+    """
+    money = _money(conf, rows)
+    return None if money is None else max(money.trial_usd, money.rest_usd / max(1, num_trials))
+
+
+class _Money(NamedTuple):
+    """Rest of the search's budget, and the most that one attempt of a trial can cost."""
+
+    rest_usd: float
+    trial_usd: float
+
+
+def _money(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> _Money | None:
+    """Return the money after the trials in `rows`; None without a budget or a known price.
+
+    A trial of unknown cost counts as one whole attempt.
+    """
     search, cost = search_of(conf), search_cost(conf)
     if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:
         return None
-    paid = sum(row["cost_usd"] or 0.0 for row in rows)
-    return int((search.budget_usd - paid) / cost.trial_usd + 1e-9)
+    costs = [row["cost_usd"] for row in rows]
+    paid = sum(cost.trial_usd if each is None else each for each in costs)
+    return _Money(search.budget_usd - paid, cost.trial_usd)
 
 
 def _text(value: Any) -> str:

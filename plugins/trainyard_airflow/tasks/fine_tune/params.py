@@ -39,8 +39,8 @@ _DATA_HELP = (
     '"rejected"}. docs/fine_tuning.md has each.'
 )
 _GATE_HELP = (
-    "Condition on a metric of the evaluation: gain, test_loss, test_perplexity; for DPO gain, reward_accuracy. Empty: "
-    "always. It has no effect without validation data."
+    "Condition on a metric of the evaluation: gain, test_loss, test_perplexity; for DPO gain, reward_accuracy, "
+    "reward_margin. Empty: always. It has no effect without validation data."
 )
 _STRATEGY_HELP = (
     "ddp: a whole model on each GPU. fsdp: weights, gradients and optimizer state sharded over all GPUs. deepspeed: "

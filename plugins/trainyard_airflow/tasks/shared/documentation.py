@@ -126,12 +126,13 @@ COMPARE = """
 ## Compare strategies
 
 The same model under several strategies and numbers of ranks, each a training job, then a table and plots: samples/s, scaling efficiency, peak memory of a
-rank, communication, loss agreement with the single process, cost of an epoch, and the number of ranks beyond which more do not pay.
+rank, communication, loss agreement with the fewest ranks, cost of an epoch, and the number of ranks beyond which more do not pay.
 
 | Task | Does | Returns |
 |---|---|---|
-| `preflight` | checks conf, every cell, linter, code, account and data at once; prints what all of it can cost; nothing is paid before | the run's state; the cells |
+| `preflight` | checks conf, every cell, linter, code, account and data at once; prints what all of it can cost; nothing is paid before | the run's state |
 | `shard` | writes the data as shards that every number of ranks can share | the data set |
+| `plan` | lists the cells: each strategy on each number of ranks | the cells |
 | `cells` | mapped: one training job for each strategy and number of ranks, `cells_at_once` at a time | the job's snapshot |
 | `report` | `comparison.html`, `.json` and `.parquet`; a failed cell has its reason | their addresses |
 
@@ -153,7 +154,7 @@ From a table to a registered model with a report, by one AutoML job (SageMaker A
 | `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also if a task failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/autopilot_tabular/dagRuns` with `{"logical_date": null, "conf": {"dataset":
-"wine", "max_candidates": 6}}`. Your own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
+"digits", "max_candidates": 6}}`. Your own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
 
 **Cost.** `budget_usd` becomes a time limit of the search, which the service itself enforces; the result is then the best candidate so
 far. `max_candidates` and `max_time_s` are further limits.

@@ -267,6 +267,11 @@ REGISTRY: Fields = {
         "Approval status of the registered model.",
         {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
     ),
+    "intended_uses": (
+        "Intended uses",
+        "Text for the model card: uses that the model is meant for, and uses that it is not meant for.",
+        {"type": ["null", "string"]},
+    ),
 }
 PLACE: Fields = {
     "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),
@@ -280,11 +285,6 @@ PLACE: Fields = {
         "Serving image",
         "Image that serves the registered model. Empty: AWS's image for Trainyard's own models, none for others.",
         named("inference_image_uri", or_none=True),
-    ),
-    "intended_uses": (
-        "Intended uses",
-        "Text for the model card: uses that the model is meant for, and uses that it is not meant for.",
-        {"type": ["null", "string"]},
     ),
 }
 LAST_SECTIONS: Sections = {

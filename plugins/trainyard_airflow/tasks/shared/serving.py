@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding
-from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
+from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR, is_sharding_weights
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
 
@@ -48,7 +48,9 @@ def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving |
             "huggingface-inference",
             region=region,
             trained_on=trained_on,
-            is_whole=conf.hyperparameters.get("strategy", "ddp") == "ddp",
+            is_whole=not is_sharding_weights(
+                conf.hyperparameters.get("strategy", "ddp"), conf.hyperparameters
+            ),
             image=image,
         )
     return None if image is None else _own(conf, image)

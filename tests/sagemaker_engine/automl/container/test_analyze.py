@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ROWS = 100
+ROWS = 520
 
 
 def table() -> pd.DataFrame:
-    """Return a table of 100 rows, two of them without a target, one with a weight that is none."""
+    """Return a table of 520 rows, two of them without a target, one with a weight that is none."""
     frame = pd.DataFrame(
         {
             "size": [number / 3 for number in range(ROWS)],
@@ -61,10 +61,10 @@ def csv(frame: pd.DataFrame) -> bytes:
 
 def test_small_table_is_cross_validated_and_rows_without_a_target_left_out(analyzed: Any) -> None:
     tables, message = analyzed({"training/a.csv": csv(table())})
-    assert (len(tables.train), tables.validation) == (98, None)
+    assert (len(tables.train), tables.validation) == (518, None)
     assert message == {
         "problem_type": "BinaryClassification",
-        "num_rows": 98,
+        "num_rows": 518,
         "num_validation_rows": 0,
         "num_columns": 3,
         "num_folds": 5,
@@ -75,7 +75,7 @@ def test_small_table_is_cross_validated_and_rows_without_a_target_left_out(analy
 
 def test_fraction_holds_rows_out_with_the_classes_shares(analyzed: Any) -> None:
     tables, message = analyzed({"training/a.csv": csv(table())}, validation_fraction="0.25")
-    assert (message["num_rows"], message["num_validation_rows"]) == (73, 25)
+    assert (message["num_rows"], message["num_validation_rows"]) == (388, 130)
     assert abs((tables.judged["kept"] == "yes").mean() - 0.5) < 0.05
     assert tables.schema["num_folds"] == 0
 
@@ -84,7 +84,7 @@ def test_validation_channel_is_what_candidates_are_judged_by(analyzed: Any) -> N
     held_out = table().head(40)
     files = {"training/a.csv": csv(table()), "validation/v.csv": csv(held_out)}
     tables, _ = analyzed(files, validation="csv")
-    assert (len(tables.train), len(tables.judged)) == (98, 38)
+    assert (len(tables.train), len(tables.judged)) == (518, 38)
     with pytest.raises(TableError, match=r"lacks the columns \['color'\]"):
         analyzed(
             {
@@ -97,7 +97,7 @@ def test_validation_channel_is_what_candidates_are_judged_by(analyzed: Any) -> N
 
 def test_rows_without_a_valid_weight_are_left_out(analyzed: Any) -> None:
     tables, _ = analyzed({"training/a.csv": csv(table())}, weight="weight")
-    assert len(tables.train) == 97
+    assert len(tables.train) == 517
     assert tables.weights is not None
     assert set(tables.weights) == {1.0}
     assert "weight" not in [each["name"] for each in tables.schema["columns"]]
@@ -118,9 +118,9 @@ def test_gzip_and_parquet_are_read_as_csv_is(analyzed: Any, tmp_path: Path) -> N
 
 
 def test_several_files_are_one_table_if_their_headers_agree(analyzed: Any) -> None:
-    halves = {"training/1.csv": csv(table().head(50)), "training/2.csv": csv(table().tail(50))}
+    halves = {"training/1.csv": csv(table().head(260)), "training/2.csv": csv(table().tail(260))}
     tables, _ = analyzed(halves)
-    assert len(tables.train) == 98
+    assert len(tables.train) == 518
     with pytest.raises(TableError, match=r"The header of 3\.csv differs"):
         analyzed({**halves, "training/3.csv": b"other\n1\n"})
 
@@ -158,6 +158,7 @@ def test_feature_specification_that_cannot_be_met_is_refused(
         pytest.param(b"", "no rows", id="empty"),
         pytest.param(b'a,b\n"1', "cannot be read as a table", id="broken"),
         pytest.param(b"size,kept\n" + b"1,x\n2,x\n" * 30, "does not fit", id="one class"),
+        pytest.param(csv(table().head(501)), "499 rows with a target; at least 500", id="few rows"),
     ],
 )
 def test_table_that_cannot_be_read_is_refused(analyzed: Any, content: bytes, message: str) -> None:

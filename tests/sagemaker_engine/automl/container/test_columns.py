@@ -98,7 +98,6 @@ def test_numbers_are_ordered_as_numbers_and_the_last_of_two_is_positive() -> Non
         pytest.param(
             table(), Wishes(target="y", weight="w"), "'w' is not in the header", id="no weight"
         ),
-        pytest.param(table().head(49), Wishes(target="y"), "49 rows", id="too few rows"),
         pytest.param(
             table(y=["a", "b", "c"] * 20),
             Wishes(target="y", problem_type="BinaryClassification"),
