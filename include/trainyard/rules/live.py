@@ -231,7 +231,7 @@ class _Stream:
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False
-    """Whether there is more to read at once than the pieces last returned."""
+    """Whether more content is stored already than the pieces last returned."""
     waits: bool = False
     """True if a part has content, but its reading has not begun."""
     passed_to: int = 0

@@ -72,7 +72,7 @@ class LiveEvaluation:
 
     @property
     def is_behind(self) -> bool:
-        """True if there is more to read at once."""
+        """True if more content is stored already, which can be read without a wait."""
         return self._feed.is_behind
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:

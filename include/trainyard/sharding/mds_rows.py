@@ -189,7 +189,7 @@ def _array(data: bytes, *, described: str) -> Any:
     if not name:
         name, data = ARRAY_TYPES.get(data[0] if data else -1, ""), data[1:]
     if name not in SCALARS:
-        raise ValueError(f"an array of the unknown type {name!r}")
+        raise ValueError(f"an array has the type {name!r}; allowed: {', '.join(SCALARS)}")
     shape = [int(each) for each in fixed.split(",")] if fixed else None
     if shape is None:
         num_axes, width = divmod(data[0], 4) if data else (0, 0)

@@ -1,4 +1,4 @@
-"""Outcome of a run: the errors of failed tasks, the downloaded report, its summary, and unsettled resources."""
+"""Outcome of a run: the errors of failed tasks, the downloaded report, its summary, and resources that may still cost money."""
 
 from __future__ import annotations
 

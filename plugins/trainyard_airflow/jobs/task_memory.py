@@ -77,11 +77,11 @@ class TaskMemory:
 
     @property
     def given_up_jobs(self) -> frozenset[str]:
-        """Names of the ended jobs that could not be watched; empty without a readable store."""
+        """Names of the jobs that this task failed to watch until their end; empty without a readable store."""
         return frozenset(self._get(_GIVEN_UP) or ())
 
     def note_given_up(self, name: str) -> None:
-        """Record that an ended job could not be watched."""
+        """Record that this task failed to watch a job until its end."""
         self._set(_GIVEN_UP, sorted({*self.given_up_jobs, name}), never_expires=True)
 
     @property

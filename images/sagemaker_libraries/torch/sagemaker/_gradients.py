@@ -26,9 +26,9 @@ class GradientPart:
 def gradient_parts(model: nn.Module) -> list[GradientPart]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
-    The number of parts comes from the module or tensor that was sharded. For FSDP it is derived from the module's group
-    and strategy (1 for NO_SHARD, the size of the inner group for HYBRID_SHARD). For a DTensor it is derived from its
-    placements, even if FSDP has flattened it.
+    `num_parts` of each result comes from the module or tensor that was sharded. For FSDP it is derived from the
+    module's group and strategy (1 for NO_SHARD, the size of the inner group for HYBRID_SHARD). For a DTensor it is
+    derived from its placements, even if FSDP has flattened it.
     """
     flattened = dict(_flattened(model))
     return [
