@@ -19,7 +19,7 @@ LIMIT_S = 60.0
 HAS_GONE_ON = threading.Event()
 
 
-class SlowDisk(CheckpointFolder):
+class SlowFolder(CheckpointFolder):
     """Folder whose disk has no time before HAS_GONE_ON."""
 
     def save(self, step: int, **content: Any) -> tuple[Path, int]:
@@ -41,5 +41,5 @@ class SlowDiskTraining(Training):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one rank."""
-    checkpointing.CheckpointFolder = SlowDisk  # type: ignore[misc]
+    checkpointing.CheckpointFolder = SlowFolder  # type: ignore[misc]
     return run_rank(SlowDiskTraining, argv)

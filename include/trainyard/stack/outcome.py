@@ -1,4 +1,4 @@
-"""Outcome of a run: the errors of failed tasks, the downloaded report, its summary, and resources that may still cost money."""
+"""Outcome of a run: errors of failed tasks, downloaded report, summary, and resources that may still cost money."""
 
 from __future__ import annotations
 
