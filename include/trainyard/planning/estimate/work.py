@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from trainyard.specs.base_run_conf import BaseRunConf
 
-CPU_HALF_SPEED_WIDTH = 64.0
+CPU_HALF_SPEED_WIDTH = 96.0
 """Width of a decoder with half of the speed of very wide ones, on one thread of a CPU (`benchmarks/widths.py`)."""
 EVAL_BATCHES = 8
 """Global batches per validation: the default of the training scripts. A test keeps the two equal."""
