@@ -62,6 +62,7 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
         """Put a task with training instances into one of the pools of `TRAINYARD_TRAINING_POOL`, a list.
 
         The task takes one slot per instance.
+
         It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
         task keeps a pool that its DAG's author chose, and takes several slots in it only if the variable names that
         pool. The hook never raises, because an exception would end the scheduler's loop. With several teams, the first

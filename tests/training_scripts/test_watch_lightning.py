@@ -104,6 +104,11 @@ def test_newest_checkpoint_is_the_complete_one_of_the_highest_step(tmp_path: Pat
     folder, script = tmp_path / "checkpoints", tmp_path / "choices.py"
     (folder / "sharded.ckpt").mkdir(parents=True)
     (folder / "half.ckpt").mkdir()
+    for name, step in (("whole", 2), ("unfinished", 90_000)):  # DeepSpeed's folders
+        states = folder / f"{name}.ckpt" / "checkpoint" / "mp_rank_00_model_states.pt"
+        states.parent.mkdir(parents=True)
+        torch.save({"global_step": step}, states)
+    (folder / "whole.ckpt" / "latest").write_text("checkpoint")
     script.write_text(CHOICES)
     steps = {"last": 300, "epoch=9-step=70000": 70_000, "stopped": 200, "sharded": 1, "torn": 2**32}
     others = {"state_dict": {"net": torch.ones(1000)}, "hyper_parameters": {"path": tmp_path}}
@@ -118,6 +123,7 @@ def test_newest_checkpoint_is_the_complete_one_of_the_highest_step(tmp_path: Pat
     output = output_of(started(folder, script=script))
 
     chosen = re.findall(r"^chosen (.*)\.ckpt$", output, re.MULTILINE)
-    assert chosen == ["epoch=9-step=70000", "last", "stopped", "sharded"]
+    assert chosen == ["epoch=9-step=70000", "last", "stopped", "whole", "sharded"]
+    assert "unfinished.ckpt is incomplete" in output
     assert "torn.ckpt is incomplete" in output
     assert "half.ckpt is incomplete" in output

@@ -293,12 +293,22 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
     Raises:
         PreparationError: AutoML does not accept so few training rows.
     """
+    _check_num_rows(int(table[target].notna().sum()), table)
     rest, test = _halves(table, target, options.test_fraction, options.seed)
     parts = {"train": rest, "test": test}
     if options.validation_fraction > 0:
         share = options.validation_fraction / (1 - options.test_fraction)
         parts["train"], parts["validation"] = _halves(rest, target, share, options.seed)
-    num_rows = int(parts["train"][target].notna().sum())
+    _check_num_rows(int(parts["train"][target].notna().sum()), table)
+    return parts
+
+
+def _check_num_rows(num_rows: int, table: pd.DataFrame) -> None:
+    """Check that AutoML accepts this number of training rows with a target.
+
+    Raises:
+        PreparationError: there are too few rows.
+    """
     if num_rows < MIN_TRAIN_ROWS:
         raise PreparationError(
             "the table has too few training rows for AutoML",
@@ -306,7 +316,6 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
             allowed=f"at least {MIN_TRAIN_ROWS} training rows with a target",
             next_step="add rows, or lower test_fraction or validation_fraction",
         )
-    return parts
 
 
 def write(parts: dict[str, pd.DataFrame], target: str, options: argparse.Namespace) -> None:

@@ -75,15 +75,18 @@ class Checkpointer:
         return is_due or (self._is_postponed and not is_busy)
 
     def save(self, state: TrainingState, *, within_s: float | None = None) -> None:
-        """Copy the state and write it in the background; training waits for the copy only.
+        """Copy the state and write it in the background; training waits for the copy.
 
-        If the checkpoint before is still being written, training also waits for its end, at most `within_s` seconds if
-        that is given; then this checkpoint is postponed. A step that is already durable is not saved again. A failed
-        write is logged and does not end the run.
+        Training also waits for the end of a write that has not ended. If this takes longer than `within_s` seconds, the
+        new checkpoint is postponed; without `within_s`, it is not. A step that is already durable is not saved again. A
+        failed write is logged and does not end the run.
         """
         began = time.monotonic()
         all_random_states = self._gather_random_states(state.progress.step, within_s)
-        if all_random_states is None or not self._ranks.is_main:
+        if all_random_states is None:
+            return
+        self._collect(state)
+        if not self._ranks.is_main:
             return
         self._settle()
         if state.progress.step == self._durable_step:
@@ -91,6 +94,9 @@ class Checkpointer:
         content = self._buffers.copy(state.capture())
         content["run"]["random_states"] = all_random_states
         self._start_writing(state, content, began=began)
+
+    def _collect(self, state: Any) -> None:
+        """Collect a checkpoint's content of other ranks on rank 0; every rank calls it. Here, rank 0 has all of it."""
 
     def _gather_random_states(self, step: int, within_s: float | None) -> list[Any] | None:
         """Return each rank's random states, or None on all ranks if the checkpoint of `step` is postponed.

@@ -323,8 +323,9 @@ class Training:
             log.warning("SIGTERM: stopping after step %d", progress.step)
         else:
             self.validate_if_due()
-            if saves:  # the other ranks wait for rank 0
-                self.checkpointer.save(self.state, within_s=self.hp.distributed_timeout_s / 2)
+            if saves and not self.is_stopping:  # after a stop, `run` saves
+                with self.metrics.kept_alive(progress.step):  # the other ranks wait for rank 0
+                    self.checkpointer.save(self.state, within_s=self.hp.distributed_timeout_s / 2)
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:

@@ -99,7 +99,8 @@ class TrainingState:
             CheckpointError: the state belongs to another run; nothing was changed.
         """
         self.check_identity(run["identity"])
-        self.scaler.load_state_dict(run["scaler"])
+        if run["scaler"]:  # empty without fp16
+            self.scaler.load_state_dict(run["scaler"])
         self.progress = Progress(**run["progress"])
         if run["schedule"] != dataclasses.asdict(self.schedule):
             log.warning("the schedule changed at resume: %s -> %s", run["schedule"], self.schedule)

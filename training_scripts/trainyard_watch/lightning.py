@@ -56,6 +56,8 @@ def _step_of(checkpoint: Path) -> int | None:
     files: Iterable[Path] = [checkpoint]
     if checkpoint.is_dir():
         files = (each for name in SHARDED_STATES for each in sorted(checkpoint.glob(name)))
+        if (checkpoint / "checkpoint").is_dir() and not (checkpoint / "latest").is_file():
+            files = []  # DeepSpeed writes `latest` after all states
     step = next((_stored_step(each) for each in files), None)
     if step is None:
         log.warning("CHECKPOINT REJECTED, trying the one before: %s is incomplete", checkpoint)

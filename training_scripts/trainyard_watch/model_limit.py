@@ -109,6 +109,7 @@ def ending_together(ranks: Ranks, stop: StopRequest, *, is_stopping: bool) -> It
         yield
     finally:
         if is_stopping:
-            # A lost peer ran out of time or failed; there is nothing to wait for then.
-            with stop.bounded(lambda: None), suppress(RuntimeError):
+            # A lost peer ran out of time or failed, or the script has destroyed its process group (ValueError): then
+            # there is nothing to wait for.
+            with stop.bounded(lambda: None), suppress(RuntimeError, ValueError):
                 ranks.barrier()

@@ -387,8 +387,9 @@ class Run:
         """
 
         def give_up() -> None:
-            remove(Path(folder).glob("*"))
-            log.warning(NO_MODEL, self.num_steps, "the stop's grace period is almost over")
+            if self._ranks.is_main:
+                remove(Path(folder).glob("*"))
+                log.warning(NO_MODEL, self.num_steps, "the stop's grace period is almost over")
 
         with (
             ending_together(self._ranks, self._stop, is_stopping=self.is_stopping),

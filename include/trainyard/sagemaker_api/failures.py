@@ -168,6 +168,10 @@ _THROTTLES = frozenset(
 )
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 """Codes of rejected credentials that have expired."""
+WRONG_CREDENTIALS = frozenset(
+    {"InvalidClientTokenId", "UnrecognizedClientException", "InvalidSignatureException"}
+)
+"""Codes of rejected credentials that are wrong, or were replaced meanwhile."""
 _CAPACITY = frozenset({"CapacityError", "InsufficientInstanceCapacity"})
 _QUOTA = frozenset({"ResourceLimitExceeded"})
 _REFUSAL_STEPS = {
@@ -176,10 +180,7 @@ _REFUSAL_STEPS = {
     "AccessDeniedException": "grant the caller this action, and iam:PassRole on the execution role",
     "AccessDenied": "grant the caller this action",
     **dict.fromkeys(EXPIRED, "renew the connection's credentials"),
-    **dict.fromkeys(
-        ("UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"),
-        "check the connection's credentials",
-    ),
+    **dict.fromkeys(WRONG_CREDENTIALS, "check the connection's credentials"),
     "ResourceNotFound": "check the name and the region",
 }
 

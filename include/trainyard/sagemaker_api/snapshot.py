@@ -28,6 +28,8 @@ WAITING_STATUSES = frozenset(
 """Secondary statuses of a job without working instances."""
 _PENDING_LATE_S = 60.0
 """Seconds by which a job's first transition may be later than the time from which the service counts the wait."""
+_STOPPED_LATE_S = 300.0
+"""Seconds after the limit on a wait within which the service stops a job."""
 _ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxRuntimeExceeded"}
 
 
@@ -150,11 +152,17 @@ class JobSnapshot:
 
     @property
     def reached_max_pending(self) -> bool:
-        """True if the last wait lasted as long as `max_pending_s` allows; the service then stops the job."""
+        """True if the last wait lasted as long as `max_pending_s` allows; the service then stops the job.
+
+        A job that was stopped much later was stopped by a person: the service ignores the limit for types without
+        accelerators. Under a training plan the wait may be longer, because only the plan's active time counts.
+        """
         wait = self.last_wait
         if self.max_pending_s is None or wait is None or wait[1] is None:
             return False
-        return wait[1] - wait[0] >= self.max_pending_s - _PENDING_LATE_S
+        excess_s = wait[1] - wait[0] - self.max_pending_s
+        is_in_time = self.training_plan is not None or excess_s <= _STOPPED_LATE_S
+        return excess_s >= -_PENDING_LATE_S and is_in_time
 
     @property
     def waiting_seconds(self) -> float | None:

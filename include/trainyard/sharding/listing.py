@@ -155,8 +155,8 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
 
     Raises:
         DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
-            it has files of a compression that is not supported, for all formats or for theirs, or it is a Delta Lake,
-            Hudi or Iceberg table.
+            it has files of a compression that is not supported (Parquet and Arrow: of any), or it is a Delta Lake, Hudi
+            or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
@@ -579,7 +579,7 @@ def _check_left_out(
         for file in found
         if file.name not in read and PurePosixPath(file.name).name not in _METADATA
     ]
-    packed = [name for name in left if _is_packed(name, SUFFIXES[data_format])]
+    packed = [name for name in left if _has_other_compression(name, SUFFIXES[data_format])]
     if packed:
         count, names = _named(packed)
         raise DataError(
@@ -610,7 +610,7 @@ def _check_packed(source: Source, files: list[SourceFile], data_format: DataForm
             where=source.uri,
             got=f"{count} file(s): {names}",
             allowed="compression within the file, such as the format's own zstd",
-            next_step="decompress them, for example with gunzip",
+            next_step="decompress them, or select the other files with a glob",
         )
 
 
@@ -653,7 +653,7 @@ def _check_examined(files: list[SourceFile]) -> None:
                 raise unreadable(file, error) from error
 
 
-def _is_packed(name: str, suffixes: frozenset[str]) -> bool:
+def _has_other_compression(name: str, suffixes: frozenset[str]) -> bool:
     found = PurePosixPath(name.lower()).suffixes[-2:]
     return len(found) > 1 and found[0] in suffixes and found[1] in _OTHER_COMPRESSIONS
 

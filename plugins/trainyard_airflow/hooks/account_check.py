@@ -21,7 +21,13 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from trainyard.errors import Finding, Severity, SpecError, ThrottledError
+from trainyard.errors import (
+    ExpiredCredentialsError,
+    Finding,
+    Severity,
+    SpecError,
+    ThrottledError,
+)
 from trainyard.sharding.source_glob import glob_start, is_match
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.hooks.objects import S3Address
@@ -330,10 +336,11 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
 
     Raises:
         ThrottledError: the call was throttled; it may succeed after a wait.
+        ExpiredCredentialsError: the connection may have new credentials at the next try.
     """
     if isinstance(error, ClientError):
         ours = typed(error, where=where)
-        if isinstance(ours, ThrottledError):
+        if isinstance(ours, ThrottledError | ExpiredCredentialsError):
             raise ours from error
         is_forbidden = code_and_message(error)[0] in _FORBIDDEN
         severity = Severity.WARNING if is_forbidden else Severity.ERROR

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.runs.orphans import PaidThing, ThingKind
+from trainyard.sagemaker_api.failures import has_ended
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, WARM_POOL_RELEASE, JobKind
 from trainyard.sagemaker_api.snapshot import WARM_POOL_HELD, created_at, training_ended_at
 from trainyard.specs.limits import MAX_RUN_S
-from trainyard_airflow.hooks.refusals import refusals_typed
+from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,17 +81,19 @@ class PaidThings:
         Raises:
             TrainingRunError: the service rejected a call.
         """
-        client, name = self._client, thing.name
-        with refusals_typed(f"{thing.kind} {name}"):
+        client, name, where = self._client, thing.name, f"{thing.kind} {thing.name}"
+        if thing.kind not in {ThingKind.ENDPOINT, ThingKind.WARM_POOL}:
+            api = _APIS[thing.kind]
+            call = partial(getattr(client, api.stop), **api.named(name))
+            answer_or_none(call, where=where, is_absent=has_ended)  # it may end by itself meanwhile
+            return
+        with refusals_typed(where):
             if thing.kind is ThingKind.ENDPOINT:
                 client.delete_endpoint(EndpointName=name)
-            elif thing.kind is ThingKind.WARM_POOL:
+            else:
                 client.update_training_job(
                     **_APIS[ThingKind.TRAINING].named(name), **WARM_POOL_RELEASE
                 )
-            else:
-                api = _APIS[thing.kind]
-                getattr(client, api.stop)(**api.named(name))
 
     def _rows(self, listing: str, key: str, **filters: Any) -> Iterator[Mapping[str, Any]]:
         pages = self._client.get_paginator(listing).paginate(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
-from trainyard.sagemaker_api.failures import EXPIRED, service_error
+from trainyard.sagemaker_api.failures import EXPIRED, WRONG_CREDENTIALS, service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from trainyard.errors import TrainingRunError
 
 T = TypeVar("T")
-_CREDENTIAL_CODES = EXPIRED | {
-    "InvalidClientTokenId",
-    "UnrecognizedClientException",
-    "InvalidSignatureException",
-}
 
 
 def typed(error: ClientError, *, where: str) -> TrainingRunError:
@@ -36,7 +31,7 @@ def code_and_message(error: ClientError) -> tuple[str, str]:
 
 def has_old_credentials(error: ClientError) -> bool:
     """Return whether the service rejected the credentials, which the connection may have renewed meanwhile."""
-    return code_and_message(error)[0] in _CREDENTIAL_CODES
+    return code_and_message(error)[0] in EXPIRED | WRONG_CREDENTIALS
 
 
 @contextmanager

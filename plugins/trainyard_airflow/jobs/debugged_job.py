@@ -6,7 +6,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import QuotaExceededError, QuotaTooSmallError, RejectedRequestError, SpecError
+from trainyard.errors import (
+    ExpiredCredentialsError,
+    QuotaExceededError,
+    QuotaTooSmallError,
+    RejectedRequestError,
+    SpecError,
+)
 from trainyard.planning.linter.linter import debugger_refusals
 from trainyard.sagemaker_api.images import rule_evaluator_image
 from trainyard.sagemaker_api.service_debugger import (
@@ -28,7 +34,7 @@ log = logging.getLogger(__name__)
 
 DEBUGGER, WHY = "debugger", "debugger_why"
 """Keys of a job's facts: its rule evaluator, and why this is not the requested one."""
-_OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
+_NOT_OF_RULES = (QuotaExceededError, QuotaTooSmallError, ExpiredCredentialsError)
 
 
 def debugged(
@@ -67,8 +73,8 @@ def create_debugged(
     """Create the job, without Debugger's rules if the service rejects the request; return the facts that changed.
 
     The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
-    is repeated without them, unless the error is about a quota. A rejected request creates no job, so there is never a
-    second paid job.
+    is repeated without them, unless the error is about a quota or credentials. A rejected request creates no job, so
+    there is never a second paid job.
 
     Raises:
         RejectedRequestError: the service rejected the job for another reason than its rules.
@@ -77,7 +83,7 @@ def create_debugged(
     try:
         jobs.create(request)
     except RejectedRequestError as error:
-        if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _OF_QUOTA):
+        if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _NOT_OF_RULES):
             raise
         jobs.create(request_without_rules(request))
         why = f"the service rejected the job with its rules: {error}"

@@ -98,9 +98,11 @@ class TaskMemory:
         """Time of the last trigger failure, epoch seconds; 0.0 if there was none or the store is not readable."""
         return float((self._get(_TRIGGER_FAILURES) or {}).get("at", 0.0))
 
-    def count_trigger_failure(self, now: float) -> int:
-        """Return the number of consecutive trigger failures including this one; 1 if the store is not readable."""
-        noted = self._get(_TRIGGER_FAILURES) or {}
+    def count_trigger_failure(self, now: float) -> int | None:
+        """Return the number of consecutive trigger failures including this one; None if the store is not readable."""
+        noted = self._get(_TRIGGER_FAILURES, absent={})
+        if noted is None:
+            return None
         is_next = now - float(noted.get("at", 0.0)) < _TOGETHER_S
         count = int(noted.get("count", 0)) + 1 if is_next else 1
         self._set(_TRIGGER_FAILURES, {"count": count, "at": now})

@@ -202,7 +202,8 @@ class SageMakerJobOperator(BaseOperator):
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
         exceptions. After a failure, the job's trigger begins with a pause, in which it stops the job of a killed task.
-        If it fails even in this pause, Airflow's time trigger is used for the next one, which leaves the job alone.
+        If it fails even in this pause, or the task state store is not readable, Airflow's time trigger is used for the
+        next one, which leaves the job alone.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
@@ -214,13 +215,13 @@ class SageMakerJobOperator(BaseOperator):
         except TaskDeferralError as error:
             memory, now = task_memory(context, self.clients), time.time()
             failed_at, failures = memory.trigger_failed_at, memory.count_trigger_failure(now)
-            delay_s = trigger_pause_s(failures)
+            delay_s = trigger_pause_s(failures or 1)
             self.log.warning(
                 "The trigger failed (%s): following the job again in %s",
                 error,
                 format_duration(delay_s),
             )
-            if now - failed_at < trigger_pause_s(failures - 1) / 2:
+            if failures is None or now - failed_at < trigger_pause_s(failures - 1) / 2:
                 self._defer_for(context, delay_s, self.execute_again.__name__)
             self._follow_from = now + delay_s
             return self.go(context, lambda run: run.next())

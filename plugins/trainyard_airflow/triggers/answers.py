@@ -60,8 +60,15 @@ class Answers:
                 raise ours from error
         delay = jittered(backoff_s(self._failures))
         if self.logs:
-            log.warning("No answer from the service (%s); retry in %.0f s", error, delay)
+            log.warning("%s; retry in %.0f s", _in_words(error), delay)
         return delay
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ClientError) and is_refusal(error):
+        refused = typed(error, where="")
+        return f"{refused.what} ({refused.got}): {refused.next_step}"
+    return f"No answer from the service ({error})"
 
 
 def is_refusal(error: ClientError) -> bool:

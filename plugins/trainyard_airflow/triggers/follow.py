@@ -145,6 +145,9 @@ class FedLook(Look):
     described_at: float = field(default_factory=time.monotonic)
     """Time of the last Describe, or of the follower's start, by this machine's monotonic clock."""
     is_deaf: bool = False
+    """True if the service rejects that the feed reads logs."""
+    is_log_read: bool = True
+    """False if the last try to read the job's own log has failed."""
     due_at: float = math.inf
     """Earliest time at which the job can reach its cost cap or its plan's stop, by this machine's monotonic clock."""
     listens_since: float = field(default_factory=time.time)
@@ -253,8 +256,9 @@ class FedLook(Look):
         due_at = self._next_due_at(snapshot)
         if not snapshot.is_terminal:
             if self._is_silent(snapshot.secondary_status):
-                listens_since = time.time()
-                await self._listen_again()
+                began = time.time()
+                self.is_log_read = await self._listen_again()
+                listens_since = began if self.is_log_read else listens_since
             await self.give_up_on(snapshot)
         self.described_in, self.described_at = state, described_at
         self.due_at, self.listens_since = due_at, listens_since
@@ -321,20 +325,33 @@ class FedLook(Look):
         """Return 0, because the feed reads the lines, and `_listen_again` reads the log of a job without heartbeats."""
         return 0
 
-    async def _listen_again(self) -> None:
-        """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat."""
-        async with shared_clients(self.followed.connection, "logs") as clients:
-            heartbeat_at = await newest_heartbeat(
-                clients["logs"], group=self.tail.group, job_name=self.followed.job_name
+    async def _listen_again(self) -> bool:
+        """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat.
+
+        Return False, with a warning, if it cannot be read: the job's other limits apply nevertheless.
+        """
+        try:
+            async with shared_clients(self.followed.connection, "logs") as clients:
+                heartbeat_at = await newest_heartbeat(
+                    clients["logs"], group=self.tail.group, job_name=self.followed.job_name
+                )
+        except FAULTS as error:
+            log.warning(
+                "The log of job %s cannot be read, so a hang is not noticed meanwhile: %s",
+                self.followed.job_name,
+                error,
             )
+            return False
         if heartbeat_at is not None:
             self.subscription.heartbeat_at = max(
                 self.subscription.heartbeat_at or 0.0, heartbeat_at
             )
+        return True
 
     @property
     def _heartbeat_at(self) -> float | None:
-        return None if self.is_deaf else self.subscription.heartbeat_at
+        is_known = self.is_log_read and not self.is_deaf
+        return self.subscription.heartbeat_at if is_known else None
 
     async def _last_lines(self) -> None:
         if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):

@@ -45,7 +45,7 @@ _CENSUS_S = 60.0
 """Seconds between two searches for all followed jobs, which find the changes that other listings missed."""
 _CREATED_EARLIER_S = 300.0
 """Seconds by which a job may have been created before its follower's `began_at`."""
-_MOST_PAGES = 10
+_FURTHER_PAGES = 10
 """Pages of a search beyond one for each job that it has not found. Describing these jobs then costs less."""
 _LOGS_EVERY_S = 5.0
 _LOG_OVERLAP_MS = 15_000
@@ -338,7 +338,7 @@ class JobFeed:
             "SortOrder": "Descending",
         }
         num_pages = 0
-        while missing and num_pages < _MOST_PAGES + len(missing):
+        while missing and num_pages < _FURTHER_PAGES + len(missing):
             page = await self._page(sagemaker, asked)
             num_pages += 1
             # Also if a later page fails: a job that no listing has is described.
@@ -352,7 +352,7 @@ class JobFeed:
                 each.note(FeedState(is_listed=False))
 
     async def _page(self, sagemaker: Any, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of a listing, and store the states in it; at most 5 further pages are read per second."""
+        """Return a page of a listing, and store the states in it; further pages are limited in rate."""
         if "NextToken" in asked:
             await self._pages.take()
         page: dict[str, Any] = await getattr(sagemaker, self._api.listing)(MaxResults=100, **asked)

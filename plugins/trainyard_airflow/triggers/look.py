@@ -147,7 +147,7 @@ class Look:
             await self._pass_logs_on(look_for_streams=True)
             verdict = self._verdict(snapshot)
         if verdict is not None:
-            log.warning("Job %s is stopped: %s", snapshot.name, verdict.text)
+            log.warning("Requesting the stop of job %s: %s", snapshot.name, verdict.text)
             await stop_job(self.followed, tag=verdict.cause.tag)
 
     def log_cost(self, billed_s: float) -> None:

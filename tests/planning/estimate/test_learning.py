@@ -82,6 +82,13 @@ def test_operations_of_a_narrower_model_take_longer() -> None:
     assert found.total.expected == pytest.approx(20 + 50 * 1.5 / 2)
 
 
+def test_measurements_without_a_slowdown_are_compared_without_it() -> None:
+    found = learned_seconds(replace(WORK, slowdown=1.5), [measured(kind="b")])
+
+    assert found is not None
+    assert found.total.expected == pytest.approx(20 + 50)
+
+
 def test_other_number_of_instances_counts_by_rank() -> None:
     found = learned_seconds(replace(WORK, instance_count=4, num_ranks=4), [measured()])
 

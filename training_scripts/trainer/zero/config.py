@@ -153,11 +153,11 @@ def stage_of(config: Mapping[str, Any]) -> int:
 
 def casts_itself(config: Mapping[str, Any]) -> bool:
     """Return whether the engine has the model in bf16, or enters autocast itself."""
-    return any(config.get(name, {}).get("enabled", False) for name in ("bf16", "torch_autocast"))
+    return any(_is_enabled(config.get(name), default=False) for name in ("bf16", "torch_autocast"))
 
 
-def _is_enabled(section: Any) -> bool:
-    return bool(section.get("enabled", True)) if isinstance(section, dict) else True
+def _is_enabled(section: Any, *, default: bool = True) -> bool:
+    return bool(section.get("enabled", default)) if isinstance(section, dict) else default
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:

@@ -60,10 +60,20 @@ class ZeroState(TrainingState):
         self._saved = content["zero"]
 
     def attach(self, engine: Any) -> None:
-        """Set the engine, and load this rank's part of the restored state into its optimizer."""
+        """Set the engine, and load this rank's part of the restored state into its optimizer.
+
+        Raises:
+            CheckpointError: the checkpoint was saved under another stage.
+        """
         self.engine = engine
         if self._saved is None:
             return
+        if self._saved.keys() != engine.optimizer.state_dict().keys() & set(PARTS):
+            message = (
+                "the checkpoint has the optimizer state of another stage of ZeRO (1 and 2 are alike, 3 is not); resume "
+                "with that stage, or set another checkpoint_s3_uri"
+            )
+            raise CheckpointError(message)
         parts: list[Any] = [None] * dist.get_world_size()
         parts[dist.get_rank()] = engine.optimizer.state_dict() | self._saved
         with keeping_weight_decay(self.optimizer):
@@ -101,10 +111,12 @@ class CollectingCheckpointer(Checkpointer):
     files = ("model", "zero", "run")
 
     def save(self, state: ZeroState, *, within_s: float | None = None) -> None:  # type: ignore[override]
-        """Collect the state, copy it and write it in the background."""
-        state.collect(self._ranks)
+        """Collect the state, copy it and write it in the background, unless the checkpoint is postponed."""
         super().save(state, within_s=within_s)
         state.discard_collected()
+
+    def _collect(self, state: ZeroState) -> None:
+        state.collect(self._ranks)
 
     def _share(self, content: Any) -> Any:
         """Return rank 0's content on every rank, with this rank's part alone as `zero`.

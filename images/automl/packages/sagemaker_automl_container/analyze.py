@@ -39,11 +39,11 @@ def main() -> None:
         **_specification(),
     )
     train = _usable(_rows("training", given), wishes)
-    schema = columns.schema_of(train, wishes)
-    if len(train) < MIN_ROWS:
+    if wishes.target in train and len(train) < MIN_ROWS:
         raise columns.TableError(
             f"The training data has {len(train)} rows with a target; at least {MIN_ROWS} are needed."
         )
+    schema = columns.schema_of(train, wishes)
     schema |= {"seed": int(given["seed"]), "num_folds": 0}
     train, validation = _split(train, schema, given, wishes)
     tables = Tables(schema=schema, train=train, validation=validation)

@@ -151,19 +151,21 @@ def _scaled(
 ) -> LearnedSeconds:
     """Return the seconds from a fit over other jobs: seconds per step, and seconds per operation of a rank.
 
-    The operations of a narrow model count more (`JobWork.slowdown`).
-    If no loop was timed, or the job's operations are unknown, it fits fixed seconds instead of the seconds per step.
+    The operations of a narrow model count more, if the slowdown of all these jobs is known (`JobWork.slowdown`). If no
+    loop was timed, or the job's operations are unknown, it fits fixed seconds instead of the seconds per step.
     """
+    is_known = all(each.slowdown for each in (work, *(each.work for each in measured)))
+    per_rank = _slowed_per_rank if is_known else _per_rank
     loops = [each for each in measured if _has_loop(each)]
     if loops and work.operations:
         fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in loops[:NEWEST])
-        rows = [(each.work.num_steps, _per_rank(each.work), each.loop_s or 0.0) for each in loops]
+        rows = [(each.work.num_steps, per_rank(each.work), each.loop_s or 0.0) for each in loops]
         per_step, per_operation = fit(rows)
-        varying_s = per_step * work.num_steps + per_operation * _per_rank(work)
+        varying_s = per_step * work.num_steps + per_operation * per_rank(work)
     else:
-        rows = [(1, _per_rank(each.work), each.on_instances_s) for each in measured]
+        rows = [(1, per_rank(each.work), each.on_instances_s) for each in measured]
         fixed_s, per_operation = fit(rows, is_constant_first=True)
-        varying_s = per_operation * _per_rank(work)
+        varying_s = per_operation * per_rank(work)
     return LearnedSeconds(
         total=AmountRange.around(fixed_s + varying_s, spread), fixed_s=fixed_s, basis=basis
     )
@@ -174,7 +176,11 @@ def _has_loop(measured: JobMeasurement) -> bool:
 
 
 def _per_rank(work: JobWork) -> float:
-    return work.operations * work.slowdown / work.num_ranks
+    return work.operations / work.num_ranks
+
+
+def _slowed_per_rank(work: JobWork) -> float:
+    return _per_rank(work) * (work.slowdown or 1.0)
 
 
 def fit(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "trainyard-measurement", 1
 _NO_NUMBERS = {"run_id", "data", "jobs", "work", "task_id", "workload", "kind", "instance_type"}
-_MAY_BE_ABSENT = {"wait_s", "loop_s", "saved_fraction", "test_units"}
+_MAY_BE_ABSENT = {"wait_s", "loop_s", "saved_fraction", "test_units", "slowdown"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

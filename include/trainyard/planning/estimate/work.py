@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import hardware
+from trainyard.catalog.instances import catalogue
 from trainyard.planning.evaluation_plan import (
     NOMINAL_TOKENS,
     Place,
@@ -56,7 +57,8 @@ class JobWork:
         num_ranks: processes of the whole job.
         num_steps: optimizer steps after the first one; 0 if unknown.
         operations: floating-point operations of these steps with their validations, or of an evaluation; 0 if unknown.
-        slowdown: seconds per operation, relative to those of a very wide model (`slowdown_of`).
+        slowdown: seconds per operation, relative to those of a very wide model (`slowdown_of`); None if unknown, as in
+            measurements of earlier releases.
         num_jobs: trials of a search; otherwise 1.
         num_parallel: trials that run at a time; otherwise 1.
         max_run_s: time limit of one job.
@@ -70,7 +72,7 @@ class JobWork:
     num_ranks: int
     num_steps: int = 0
     operations: float = 0.0
-    slowdown: float = 1.0
+    slowdown: float | None = None
     num_jobs: int = 1
     num_parallel: int = 1
     max_run_s: int = 0
@@ -175,8 +177,8 @@ def _training(conf: RunConf) -> JobWork:
     )
 
 
-def slowdown_of(conf: RunConf) -> float:
-    """Return the seconds per operation of the conf's decoder, relative to those of a very wide one.
+def slowdown_of(conf: RunConf) -> float | None:
+    """Return the seconds per operation of the conf's decoder, relative to those of a very wide one; None if unknown.
 
     With the width h, the operations of a layer grow as h^2, but its traffic to the memory only as h. The seconds per
     operation are therefore 1 + w / h times the least ones, with the width w at which half of the speed is reached.
@@ -184,19 +186,23 @@ def slowdown_of(conf: RunConf) -> float:
     al. 2022, section 4.1). These and their gradients are written and read once each: 68 h accesses.
 
     Worked: an A100 at bf16 with 0.5 of 312 TFLOPS and 2,039 GB/s: w = 68 x 2 / 72 x 156e12 / 2.039e12 = 144.5. A width
-    of 768 then has a slowdown of 1.19. On CPUs, w is `CPU_HALF_SPEED_WIDTH`, which is measured.
+    of 768 then has a slowdown of 1.19. On CPUs, w is `CPU_HALF_SPEED_WIDTH`, which is measured. The slowdown is unknown
+    for tables and for accelerators that are not NVIDIA's.
     """
-    shape = shape_of(conf)
+    shape, name = shape_of(conf), conf.rungs[0].instance_type
     if shape is None:
-        return 1.0
-    known = hardware().get(conf.rungs[0].instance_type)
+        return None
+    known = hardware().get(name)
     if known is None:
-        return 1 + CPU_HALF_SPEED_WIDTH / shape.hidden_size
-    is_float32 = conf.training_precision == "fp32" or known.bf16_tflops is None
-    tflops = known.fp32_tflops if is_float32 else known.bf16_tflops or known.fp32_tflops
+        instance = catalogue().types.get(name)
+        is_cpu = instance is not None and not instance.num_accelerators
+        return 1 + CPU_HALF_SPEED_WIDTH / shape.hidden_size if is_cpu else None
+    tflops = known.peak_tflops(conf.training_precision)
+    if tflops is None:
+        return None
     operations_per_byte = tflops * 1e12 * known.efficiency / (known.memory_gb_per_s * 1e9)
-    half_speed_width = 68 * (4 if is_float32 else 2) / 72 * operations_per_byte
-    return 1 + half_speed_width / shape.hidden_size
+    num_bytes = 4 if conf.training_precision == "fp32" else 2
+    return 1 + 68 * num_bytes / 72 * operations_per_byte / shape.hidden_size
 
 
 def _sharding(conf: RunConf) -> JobWork:

@@ -11,6 +11,7 @@ from airflow.sdk import SkipMixin
 from trainyard.catalog.instances import region_findings
 from trainyard.errors import (
     BudgetExceededError,
+    ExpiredCredentialsError,
     Finding,
     FindingsError,
     RejectedRequestError,
@@ -357,6 +358,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             context: the task's context.
             plan: the run's plan.
             estimate: the run's estimate, whose upper bound is reserved; None reserves the plan's maximum cost.
+
+        Raises:
+            ExpiredCredentialsError: the connection may have new credentials at the next try.
         """
         from trainyard.cost.team_budget import rejected  # a DAG file imports this module
         from trainyard_airflow.hooks.account_check import asked
@@ -370,6 +374,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             )
         except SpecError as error:
             yield from error.findings
+        except ExpiredCredentialsError:
+            raise
         except RejectedRequestError as error:
             yield rejected(error)
 
@@ -511,13 +517,16 @@ def _usd(amount: float | None, *, absent: str) -> str:
     return absent if amount is None else format_usd(amount)
 
 
+_UNANSWERED = (ConnectionError, ThrottledError, ExpiredCredentialsError)
+
+
 class _Findings:
     """Collector of findings and errors, which are reported together."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []
         self.over_budget: BudgetExceededError | None = None
-        self.unanswered: ConnectionError | ThrottledError | None = None
+        self.unanswered: ConnectionError | ThrottledError | ExpiredCredentialsError | None = None
 
     @property
     def warnings(self) -> list[Finding]:
@@ -531,7 +540,7 @@ class _Findings:
     def add(self, findings: Iterable[Finding]) -> None:
         try:
             self.found += findings
-        except (ConnectionError, ThrottledError) as error:
+        except _UNANSWERED as error:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
@@ -542,7 +551,7 @@ class _Findings:
             self.found += error.findings
         except BudgetExceededError as error:
             self.over_budget = error
-        except (ConnectionError, ThrottledError) as error:
+        except _UNANSWERED as error:
             self.unanswered = error
         return None
 

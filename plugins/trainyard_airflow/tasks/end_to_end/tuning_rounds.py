@@ -365,8 +365,8 @@ def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:
 
 def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the number of further trials that are certain to fit the search's budget; None without a budget."""
-    money = _money(conf, rows)
-    return None if money is None else int(money.rest_usd / money.trial_usd + 1e-9)
+    left = _budget_left(conf, rows)
+    return None if left is None else int(left.rest_usd / left.trial_usd + 1e-9)
 
 
 def _trial_budget(
@@ -376,28 +376,32 @@ def _trial_budget(
 
     It always pays for one attempt. None without a budget.
     """
-    money = _money(conf, rows)
-    return None if money is None else max(money.trial_usd, money.rest_usd / max(1, num_trials))
+    left = _budget_left(conf, rows)
+    return None if left is None else max(left.trial_usd, left.rest_usd / max(1, num_trials))
 
 
-class _Money(NamedTuple):
+class _BudgetLeft(NamedTuple):
     """Rest of the search's budget, and the most that one attempt of a trial can cost."""
 
     rest_usd: float
     trial_usd: float
 
 
-def _money(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> _Money | None:
-    """Return the money after the trials in `rows`; None without a budget or a known price.
+def _budget_left(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> _BudgetLeft | None:
+    """Return the budget after the trials in `rows`; None without a budget or a known price.
 
-    A trial of unknown cost counts as one whole attempt.
+    A trial of unknown cost counts as its whole budget, or as one attempt without a budget.
     """
     search, cost = search_of(conf), search_cost(conf)
     if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:
         return None
-    costs = [row["cost_usd"] for row in rows]
-    paid = sum(cost.trial_usd if each is None else each for each in costs)
-    return _Money(search.budget_usd - paid, cost.trial_usd)
+    paid = sum(
+        row["asked"].get("budget_usd") or cost.trial_usd
+        if row["cost_usd"] is None
+        else row["cost_usd"]
+        for row in rows
+    )
+    return _BudgetLeft(search.budget_usd - paid, cost.trial_usd)
 
 
 def _text(value: Any) -> str:

@@ -157,7 +157,7 @@ def test_feature_specification_that_cannot_be_met_is_refused(
     [
         pytest.param(b"", "no rows", id="empty"),
         pytest.param(b'a,b\n"1', "cannot be read as a table", id="broken"),
-        pytest.param(b"size,kept\n" + b"1,x\n2,x\n" * 30, "does not fit", id="one class"),
+        pytest.param(b"size,kept\n" + b"1,x\n2,x\n" * 300, "does not fit", id="one class"),
         pytest.param(csv(table().head(501)), "499 rows with a target; at least 500", id="few rows"),
     ],
 )
