@@ -173,3 +173,13 @@ def test_zero_resumes_with_the_same_number_of_ranks_only(job: ContainerJob):
     assert job.run(**options, world_size=1) == [1]
 
     assert "the optimizer state of 2 ranks, but this job has 1" in job.failure
+
+
+@pytest.mark.slow
+def test_zero_does_not_resume_from_a_stage_with_another_kind_of_state(job: ContainerJob):
+    options = {"main": "train_deepspeed", "world_size": 2, "max_steps": 2, "eval_interval": 0}
+    assert job.run(**options, **zero(stage=1)) == [0, 0], job.log()
+
+    assert job.run(**options, **zero(stage=3)) == [1, 1]
+
+    assert "the optimizer state of another stage of ZeRO" in job.failure

@@ -102,7 +102,8 @@ class TrialJobOperator(SageMakerJobOperator):
         if not attempts and isinstance(error, BudgetExceededError):
             raise error
         self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
-        name = attempts[-1].name if attempts else jobs.name_of(1)
+        named = getattr(error, "job_name", None) or jobs.name_of(1)
+        name = attempts[-1].name if attempts else named
         facts = attempts[-1].to_dict() if attempts else {"name": name, "status": JobStatus.FAILED}
         return {
             **facts,

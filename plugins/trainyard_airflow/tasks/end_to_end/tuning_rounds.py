@@ -390,17 +390,13 @@ class _BudgetLeft(NamedTuple):
 def _budget_left(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> _BudgetLeft | None:
     """Return the budget after the trials in `rows`; None without a budget or a known price.
 
-    A trial of unknown cost counts as its whole budget, or as one attempt without a budget.
+    A trial of unknown cost counts as one whole attempt.
     """
     search, cost = search_of(conf), search_cost(conf)
     if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:
         return None
-    paid = sum(
-        row["asked"].get("budget_usd") or cost.trial_usd
-        if row["cost_usd"] is None
-        else row["cost_usd"]
-        for row in rows
-    )
+    costs = [row["cost_usd"] for row in rows]
+    paid = sum(cost.trial_usd if each is None else each for each in costs)
     return _BudgetLeft(search.budget_usd - paid, cost.trial_usd)
 
 
