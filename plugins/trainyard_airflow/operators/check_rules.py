@@ -181,9 +181,8 @@ class CheckRulesOperator(ConnectedOperator):
         except TaskDeferralError as error:
             if self._is_over(context):
                 raise
-            delay_s = trigger_pause_s(
-                task_memory(context, self.clients).count_trigger_failure(time.time())
-            )
+            failures = task_memory(context, self.clients).count_trigger_failure(time.time())
+            delay_s = trigger_pause_s(failures or 1)
             self.log.warning(
                 "The trigger failed (%s): watching again in %s", error, format_duration(delay_s)
             )
