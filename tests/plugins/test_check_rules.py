@@ -544,7 +544,7 @@ def test_an_ended_job_whose_statistics_cannot_be_read_is_given_up(
         check.execute_complete(task.context, last)
 
 
-class DeafStore(StateStore):
+class UnreadableStore(StateStore):
     """A task state store that cannot be read."""
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -555,7 +555,7 @@ def test_a_failed_trigger_is_tried_again_without_a_readable_store(
     aws_connection: RunningEngine, task: Any
 ) -> None:
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
-    context = {**task.context, "task_state_store": DeafStore()}
+    context = {**task.context, "task_state_store": UnreadableStore()}
     failed = (TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_FAILURE}, context)
 
     with pytest.raises(AirflowRescheduleException):
