@@ -23,7 +23,8 @@ from trainer.models.gpt import GPT
 from trainyard.planning.shapes import TRAINYARD, ModelShape
 
 WIDTHS = (64, 96, 128, 192, 256, 384)
-NUM_LAYERS, NUM_HEADS, SEQUENCE_LENGTH, VOCABULARY, BATCH = 2, 2, 128, 257, 8
+SIZE = {"num_layers": 2, "num_heads": 2, "sequence_length": 128, "vocab_size": 257}
+BATCH = 8
 
 
 def main() -> int:
@@ -38,33 +39,21 @@ def main() -> int:
         for width in WIDTHS:
             speeds[width].append(flops_per_s(width, options.seconds))
     medians = {width: statistics.median(each) for width, each in speeds.items()}
-    most, half = fitted(medians)
+    peak, half_speed_width = fit_speeds(medians)
     print("| width | GFLOPS | fit |\n|---|---|---|")
     for width, speed in medians.items():
-        print(f"| {width} | {speed / 1e9:.1f} | {most / (1 + half / width) / 1e9:.1f} |")
-    print(f"F = {most / 1e9:.0f} GFLOPS, w = {half:.0f}")
+        print(
+            f"| {width} | {speed / 1e9:.1f} | {peak / (1 + half_speed_width / width) / 1e9:.1f} |"
+        )
+    print(f"F = {peak / 1e9:.0f} GFLOPS, w = {half_speed_width:.0f}")
     return 0
 
 
 def flops_per_s(width: int, seconds: float) -> float:
     """Return the operations per second of forward and backward passes of a decoder."""
-    config = GPTConfig(
-        vocab_size=VOCABULARY,
-        num_layers=NUM_LAYERS,
-        num_heads=NUM_HEADS,
-        hidden_size=width,
-        sequence_length=SEQUENCE_LENGTH,
-    )
-    shape = ModelShape(
-        num_layers=NUM_LAYERS,
-        hidden_size=width,
-        num_heads=NUM_HEADS,
-        vocab_size=VOCABULARY,
-        sequence_length=SEQUENCE_LENGTH,
-        family=TRAINYARD,
-    )
-    model = GPT(config)
-    tokens = torch.randint(VOCABULARY, (BATCH, SEQUENCE_LENGTH))
+    model = GPT(GPTConfig(**SIZE, hidden_size=width))
+    shape = ModelShape(**SIZE, hidden_size=width, family=TRAINYARD)
+    tokens = torch.randint(SIZE["vocab_size"], (BATCH, SIZE["sequence_length"]))
     num_passes, began = -1, time.perf_counter()
     while time.perf_counter() - began < seconds:
         cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
@@ -75,7 +64,7 @@ def flops_per_s(width: int, seconds: float) -> float:
     return num_passes * tokens.numel() * shape.flops_per_token / elapsed
 
 
-def fitted(speeds: dict[int, float]) -> tuple[float, float]:
+def fit_speeds(speeds: dict[int, float]) -> tuple[float, float]:
     """Return F and w of speed = F / (1 + w / h), by least squares of relative errors of 1 / speed = a + b / h."""
     rows = torch.tensor([[speed, speed / width] for width, speed in speeds.items()]).double()
     ones = torch.ones(len(rows), 1).double()

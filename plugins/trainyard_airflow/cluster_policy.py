@@ -63,8 +63,8 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
         The task takes one slot per instance.
 
-        It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
-        task keeps a pool that its DAG's author chose, and takes several slots in it only if the variable names that
+        The hook takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task.
+        A task keeps a pool that its DAG's author chose, and takes several slots in it only if the variable names that
         pool. The hook never raises, because an exception would end the scheduler's loop. With several teams, the first
         pool must not belong to a team, or tasks of other teams would never be scheduled.
         """

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.dags.airflow_home import REPOSITORY
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import connection_json
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from trainyard.planning.run_plan import plan_run
 from trainyard.planning.script_plan import plan_script
 from trainyard_airflow.tasks.shared.assets import DATASET_ASSET, MODEL_ASSET
@@ -66,8 +64,7 @@ def test_the_table_model_is_refreshed_by_the_hour_one_run_at_a_time(dags: dict[s
 @pytest.fixture
 def xgboost(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An engine with the image of XGBoost, and the connection to it."""
-    image = next(each for each in read_image_files() if each.name == "xgboost")
-    need_built(ImageStore(folder=default_folder()), image)
+    need_image("xgboost")
     engine = request.getfixturevalue("own_engine")
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
     return engine

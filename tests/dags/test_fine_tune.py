@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.conftest import RunningEngine
 from tests.dags.engine_faults import put_faults, put_quotas
 from tests.dags.test_own_script import states_of
 from tests.dags.test_train_end_to_end import result, stored
 from tests.plugins.conftest import connection_json
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.inference_client import answers_of
 from trainyard.catalog.instances import catalogue
 
@@ -45,8 +43,7 @@ def put_files(engine: RunningEngine, s3: Any, files: Mapping[str, bytes]) -> str
 @pytest.fixture(scope="module")
 def huggingface() -> Path:
     """Return the interpreter of the engine's Hugging Face image."""
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    return need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    return need_image("huggingface") / "bin" / "python"
 
 
 def put_model(engine: RunningEngine, s3: Any, python: Path, folder: Path) -> str:

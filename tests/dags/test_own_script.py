@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.dags.airflow_home import REPOSITORY
 from tests.dags.engine_faults import put_faults, put_quotas
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.sagemaker_engine.jobs import own_scripts
 
 if TYPE_CHECKING:
@@ -135,8 +133,7 @@ def test_watched_script_under_smddp_falls_back_and_goes_on(
 def test_lora_is_interrupted_and_beats_its_base_model(
     own_dag: Any, aws_connection: RunningEngine, s3: Any, tmp_path: Path
 ) -> None:
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    python = need_image("huggingface") / "bin" / "python"
     maker = Path(__file__).with_name("make_language_model.py")
     subprocess.run([python, maker, tmp_path], check=True, capture_output=True)
     for path in (each for each in tmp_path.rglob("*") if each.is_file()):
@@ -308,8 +305,7 @@ def test_every_distribution_of_tensorflow_starts_its_ranks(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    image = next(each for each in read_image_files() if each.name == "tensorflow")
-    need_built(ImageStore(folder=default_folder()), image)
+    need_image("tensorflow")
     engine: RunningEngine = request.getfixturevalue("own_engine")  # after the image is there
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
 

@@ -26,7 +26,7 @@ from sagemaker_engine.testing.running_engine import RunningEngine
 from tests.dags.engine_faults import put_quotas
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_built, need_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,8 +240,7 @@ def test_imagenet_trains_on_two_hosts(
 def test_run_clm_trains_on_two_hosts(
     database: Callable[[str], Any], connected: RunningEngine, source: Path, tmp_path: Path
 ) -> None:
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    python = need_image("huggingface") / "bin" / "python"
     maker = Path(__file__).with_name("make_language_model.py")
     subprocess.run([python, maker, tmp_path / "made"], check=True, capture_output=True)
     base = {each.name: each.read_bytes() for each in (tmp_path / "made" / "base").iterdir()}

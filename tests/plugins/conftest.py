@@ -45,6 +45,20 @@ class StateStore:
         self.retentions[key] = retention
 
 
+class UnwritableStore(StateStore):
+    """A task state store that cannot be written."""
+
+    def set(self, key: str, value: Any, *, retention: timedelta | None = None) -> None:
+        raise ConnectionError(f"{key} = {value} cannot be stored for {retention}")
+
+
+class UnreadableStore(UnwritableStore):
+    """A task state store that can be neither written nor read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise ConnectionError(f"{key} cannot be read, nor its default {default}")
+
+
 @dataclass
 class TaskSurroundings:
     """What Airflow gives a running task: its instance, XComs and state store."""

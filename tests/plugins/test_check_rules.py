@@ -20,7 +20,7 @@ from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
 from sagemaker_engine.testing import faults
 from tests.limits import EVENT_LIMIT_S
-from tests.plugins.conftest import StateStore, TaskSurroundings
+from tests.plugins.conftest import TaskSurroundings, UnreadableStore
 from tests.plugins.test_handover import TRY
 from trainyard.errors import ContractError, RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
@@ -542,13 +542,6 @@ def test_an_ended_job_whose_statistics_cannot_be_read_is_given_up(
     task.state = "failed"
     with pytest.raises(ContractError):
         check.execute_complete(task.context, last)
-
-
-class UnreadableStore(StateStore):
-    """A task state store that cannot be read."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        raise ConnectionError(key, default)
 
 
 def test_a_failed_trigger_is_tried_again_without_a_readable_store(

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
 from botocore.exceptions import ClientError
 
-from tests.plugins.conftest import StateStore
+from tests.plugins.conftest import StateStore, UnreadableStore, UnwritableStore
 from tests.plugins.test_check_rules import watched
 from trainyard.errors import SpecError, ThrottledError
 from trainyard.rules.rule_retry import (
@@ -413,20 +413,6 @@ time.sleep(120 * (hp["learning_rate"] > 0.01))
 """
 
 
-class DeafStore(StateStore):
-    """A task state store that takes nothing."""
-
-    def set(self, key: str, value: Any) -> None:
-        raise ConnectionError(f"{key} = {value} is not taken")
-
-
-class DumbStore(DeafStore):
-    """One that also tells nothing."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        raise ConnectionError(f"{key} is not told, nor {default}")
-
-
 @pytest.fixture
 def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
     """Return a function that has a job ended by a rule, or by its guard, and returns what makes a try of its task."""
@@ -490,7 +476,7 @@ def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: Re
     [
         (False, StateStore),
         pytest.param(True, StateStore, marks=pytest.mark.slow),
-        pytest.param(True, DumbStore, marks=pytest.mark.slow),
+        pytest.param(True, UnreadableStore, marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_paid_between_the_question_and_the_answer(
@@ -527,7 +513,7 @@ def test_nothing_is_paid_between_the_question_and_the_answer(
 def test_answer_counts_although_nothing_else_was_kept_of_it(
     ended: Any, task: Any, questions: list[Any], guard: bool
 ) -> None:
-    a_try, task.store = ended(ASKING, guard=guard), DeafStore()
+    a_try, task.store = ended(ASKING, guard=guard), UnwritableStore()
     kwargs = parked(a_try(), task)
     answered(a_try(), task, kwargs, RetryRemedy.END)
     again = a_try()
@@ -552,7 +538,7 @@ def test_retry_does_not_wait_for_a_store_that_takes_nothing(
     ended: Any, task: Any, guard: bool
 ) -> None:
     a_try = ended({"action": "retry_with_lower_learning_rate", "factor": 0.1}, guard=guard)
-    task.store = DeafStore()
+    task.store = UnwritableStore()
     result = a_try().execute(task.context)
     assert (result["attempt"], result["status"]) == (2, "Completed")
 

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
-from tests.sagemaker_engine.images.built import has_index, need_built
+from tests.sagemaker_engine.images.built import has_index, need_image
 from tests.training_scripts.conftest import RankServer, unused_port
 from tests.training_scripts.inference_client import answers_of
 from trainyard_watch.stopping import GRACE_VARIABLE
@@ -53,8 +51,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an interpreter with the engine image's packages and the folder's requirements."""
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    layers = need_built(ImageStore(folder=default_folder()), image).glob("lib/*/site-packages")
+    layers = need_image("huggingface").glob("lib/*/site-packages")
     place = tmp_path_factory.mktemp("fine_tuning") / "environment"
     (layer,) = layers
     above = [str(layer), (layer / "trainyard-environment.pth").read_text().strip()]

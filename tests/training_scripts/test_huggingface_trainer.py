@@ -18,10 +18,8 @@ import train_tensorflow
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import ContainerJob, RankServer
 from trainer.schedule import make_schedule
 from trainyard_watch.environment import ContainerPaths
@@ -175,8 +173,7 @@ def test_a_framework_saves_each_tenth_step_as_told_or_at_the_end(
 @pytest.fixture(scope="module")
 def server() -> Iterator[RankServer]:
     """Yield the parent of ranks that have transformers."""
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    folder = need_built(ImageStore(folder=default_folder()), image)
+    folder = need_image("huggingface")
     server = RankServer(
         python=folder / "bin" / "python", preload=("slow_writer", "huggingface_trainer.training")
     )

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import SCRIPTS, TINY
 from tests.training_scripts.shard_writer import write_token_dataset
 
@@ -29,8 +27,7 @@ SETTINGS = TINY | {"eval_interval": 2, "checkpoint_interval": 1, "warmup_steps":
 
 def train(framework: str, folder: Path) -> str:
     """Return the output of a training whose slow phases wait for heartbeats; it must succeed."""
-    image = next(each for each in read_image_files() if each.name == framework)
-    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    python = need_image(framework) / "bin" / "python"
     documents = [bytes(range(at, at + 50)) for at in range(24)]
     data = write_token_dataset(
         folder / "data", {"train": documents[:16], "validation": documents[16:]}

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import SCRIPTS
 from trainyard.rules.records import StepRecord, Validation
 from trainyard.rules.training_log import TrainingLogReader
@@ -66,8 +64,7 @@ def python() -> Path:
     """Return an interpreter with Keras and TensorFlow."""
     if given := os.environ.get("TRAINYARD_KERAS"):
         return Path(given)
-    image = next(each for each in read_image_files() if each.name == "tensorflow")
-    return need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    return need_image("tensorflow") / "bin" / "python"
 
 
 @pytest.fixture(params=["tensorflow", "torch"])

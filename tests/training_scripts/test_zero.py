@@ -12,9 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import ContainerJob, RankServer
 from trainer.checkpoint_pace import make_pace
 from trainer.schedule import LearningRateSchedule
@@ -41,8 +39,7 @@ SHARDED = {
 @pytest.fixture(scope="module")
 def server() -> Iterator[RankServer]:
     """Yield the parent of ranks with DeepSpeed."""
-    image = next(each for each in read_image_files() if each.name == "deepspeed")
-    place = need_built(ImageStore(folder=default_folder()), image)
+    place = need_image("deepspeed")
     server = RankServer(python=place / "bin" / "python", preload=("zero_rank", "deepspeed"))
     yield server
     server.close()

@@ -293,26 +293,27 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
     Raises:
         PreparationError: AutoML does not accept so few training rows.
     """
-    _check_num_rows(int(table[target].notna().sum()), table)
+    _check_num_rows(table[target], num_all=len(table))
     rest, test = _halves(table, target, options.test_fraction, options.seed)
     parts = {"train": rest, "test": test}
     if options.validation_fraction > 0:
         share = options.validation_fraction / (1 - options.test_fraction)
         parts["train"], parts["validation"] = _halves(rest, target, share, options.seed)
-    _check_num_rows(int(parts["train"][target].notna().sum()), table)
+    _check_num_rows(parts["train"][target], num_all=len(table))
     return parts
 
 
-def _check_num_rows(num_rows: int, table: pd.DataFrame) -> None:
-    """Check that AutoML accepts this number of training rows with a target.
+def _check_num_rows(targets: pd.Series[Any], *, num_all: int) -> None:
+    """Check that AutoML accepts so few training rows; rows without a target do not count.
 
     Raises:
         PreparationError: there are too few rows.
     """
+    num_rows = int(targets.notna().sum())
     if num_rows < MIN_TRAIN_ROWS:
         raise PreparationError(
             "the table has too few training rows for AutoML",
-            got=f"{num_rows} of {len(table)} rows",
+            got=f"{num_rows} of {num_all} rows",
             allowed=f"at least {MIN_TRAIN_ROWS} training rows with a target",
             next_step="add rows, or lower test_fraction or validation_fraction",
         )

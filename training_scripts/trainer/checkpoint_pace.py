@@ -43,7 +43,7 @@ def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPa
 
 
 class FixedPace:
-    """Pace with a checkpoint at each multiple of `interval` steps, even if the last write is not over; -1: none."""
+    """Pace with a checkpoint at each multiple of `interval` steps; -1: none. `Checkpointer.save` may postpone it."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval

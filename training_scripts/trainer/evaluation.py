@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trainer.data.mixture import EvaluatedPart
     from trainer.precision import Precision
@@ -66,14 +66,14 @@ def evaluate(
         precision: precision of the forward pass.
         ranks: ranks over which the sums are reduced.
         see: function that is called with the outputs and targets of each batch.
-        spare: batch that this rank runs while only other ranks have one; its outputs are discarded. Necessary if the
-            forward pass has collectives. With None, each rank runs its own batches only.
+        spare: batch that this rank runs in place of None; its outputs are discarded. Necessary if the forward pass has
+            collectives; `batches` must then be equally long on all ranks, as those of `Training.until_stop` are.
     """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True
     model.eval()
     with torch.no_grad():
-        for batch in batches if spare is None else same_rounds(batches, ranks):
+        for batch in batches:
             own = batch or spare
             if own is None:
                 continue
@@ -95,13 +95,3 @@ def evaluate(
         num_units=num_units,
         accuracy=num_correct / num_units if has_accuracy else None,
     )
-
-
-def same_rounds(batches: Iterable[Batch | None], ranks: Ranks) -> Iterator[Batch | None]:
-    """Yield the batches, and None in place of each batch that only other ranks have. Every rank must iterate."""
-    own = iter(batches)
-    while True:
-        batch = next(own, None)
-        if not ranks.sum([batch is not None])[0]:
-            return
-        yield batch

@@ -34,7 +34,8 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     Exit codes:
 
     - `0`: the run is finished.
-    - `143`: SIGTERM was received. A checkpoint was saved after the current step, and the model too if time allowed.
+    - `143`: SIGTERM was received. A checkpoint was saved after the current step or validation batch, and the model too
+      if time allowed.
     - `1`: the run failed; `<base>/output/failure` has the reason. With several ranks, a failed rank ends its process
       instead of returning.
     """

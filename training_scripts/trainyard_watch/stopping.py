@@ -1,4 +1,4 @@
-"""Stop request: a SIGTERM, recorded until the training loop checks it at the end of a step.
+"""Stop request: a SIGTERM, recorded until the training checks it at the end of a step or before a validation batch.
 
 A spot interruption, StopTrainingJob and MaxRuntimeInSeconds send the same signal, so a script cannot distinguish them.
 """

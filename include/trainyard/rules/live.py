@@ -73,7 +73,9 @@ class LiveFeed:
         self._since = since
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._attempt = 0
-        self.is_behind = False  # whether there is more to want at once
+        self.is_behind = (
+            False  # True if the last call of `wanted` left out content that is stored already
+        )
         self.waits = False  # whether there is more, at once or with a later look
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
@@ -231,7 +233,7 @@ class _Stream:
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False
-    """Whether more content is stored already than the pieces last returned."""
+    """True if the last call of `wanted` left out content that is stored already."""
     waits: bool = False
     """True if a part has content, but its reading has not begun."""
     passed_to: int = 0

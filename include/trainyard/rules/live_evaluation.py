@@ -72,7 +72,7 @@ class LiveEvaluation:
 
     @property
     def is_behind(self) -> bool:
-        """True if more content is stored already, which can be read without a wait."""
+        """True if the last call of `wanted` left out content that is stored already."""
         return self._feed.is_behind
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 ASK_INDEX = ["-m", "pip", "index", "versions", "pip", "--retries", "0", "--timeout", "15"]
 
 
-def need_image(name: str) -> None:
-    """Build the image unless it is there."""
+def need_image(name: str) -> Path:
+    """Return the folder of an engine image, built unless it was there."""
     image = next(each for each in read_image_files() if each.name == name)
-    need_built(ImageStore(folder=default_folder()), image)
+    return need_built(ImageStore(folder=default_folder()), image)
 
 
 def need_built(store: ImageStore, image: ImageFile) -> Path:

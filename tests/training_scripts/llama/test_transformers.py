@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from sagemaker_engine.images.image_file import read_image_files
-from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
-from tests.sagemaker_engine.images.built import need_built
+from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.llama.test_checkpoint import GOLDEN, TOLERANCE, decoder_of, logits_of
 from trainer.llama.checkpoint import write_llama
 
@@ -27,8 +25,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def run() -> Callable[[str, Path], dict[str, list[list[float]]]]:
     """Return a function that runs transformers_models.py in the image, and returns the logits by model."""
-    image = next(each for each in read_image_files() if each.name == "huggingface")
-    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    python = need_image("huggingface") / "bin" / "python"
 
     def run(action: str, folder: Path) -> dict[str, list[list[float]]]:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.data.sample_digest import MASK, digest_of
-from trainer.evaluation import ModelEvaluation, same_rounds
+from trainer.evaluation import ModelEvaluation
 from trainer.models import build_empty
 from trainer.precision import DTYPES, Precision
 from trainer.sharding.checkpointing import ShardedCheckpointer
@@ -221,15 +221,15 @@ def _evaluate_together(
 ) -> ModelEvaluation:
     """Return the mean loss over every reader's batches; the model is left in evaluation mode.
 
-    Ranks that share shards must run the model equally often: a rank without a batch runs a spare one, whose outputs are
-    discarded.
+    Ranks that share shards must run the model equally often: in place of None, a rank runs a spare batch, whose outputs
+    are discarded.
     """
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True
     spare = training.first_samples(1)
     training.model.eval()
-    for batch in same_rounds(batches, ranks):
+    for batch in batches:
         own = training.own_part(batch or spare)
         outputs = _outputs(training, mesh, own)
         if batch is None or outputs is None or not mesh.knows_loss:

@@ -52,7 +52,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         stop_leftover_jobs(self.clients, paths, task_ids=unfinished)
         ledger = self._closed_ledger(context, paths)
         record = self._record(context, facts, paths, ledger)
-        html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
+        html, data = paths.report_html, paths.report_json
         from trainyard.runs.tabular.page import (
             render_tabular_html,  # a DAG file imports this module
         )

@@ -12,6 +12,7 @@ from trainyard.specs.automl_conf import OWN, AutoMLConf
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from trainyard.task_ids import TaskId
+from trainyard_airflow.tasks.shared.model_card import creator_of
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import result_of
 
@@ -135,7 +136,7 @@ def _card(
     """Return the model card of the best candidate. The registration adds the metrics of the evaluation."""
     best, cost_usd = found["best"], found["cost_usd"]
     return ModelCard(
-        creator=f"Trainyard: run {paths.run_id} of DAG {paths.dag_id}",
+        creator=creator_of(paths),
         artifact=found["model_artifact"],
         intended_uses=conf.intended_uses,
         training_image=found["image_uri"],
@@ -145,7 +146,7 @@ def _card(
         evaluation_datasets=[f"{data_uri(paths)}/test/"],
         details={
             "problem": f"{found['problem_type']} of column {conf.target}",
-            "report": f"{paths.report}/report.html",
+            "report": paths.report_html,
             "automl_job": found["automl_job_name"],
             "candidate": best["name"],
             "explainability": found["explainability_uri"],

@@ -117,7 +117,7 @@ class ReportOperator(ClosingReportOperator):
         record = self._record(context, facts, paths, ledger)
         if self.clients.has_console:  # the engine sends no bill
             record = awaiting_bill(record)
-        html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
+        html, data = paths.report_html, paths.report_json
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         describe_task(_trace_attributes(record, report=html))

@@ -10,6 +10,7 @@ from trainyard.sagemaker_api.model_card import ModelCard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from trainyard_airflow.tasks.shared.run_paths import RunPaths
     from trainyard_airflow.tasks.shared.run_state import RunState
 
 
@@ -43,7 +44,7 @@ def run_card(
     is_single = training.get("attempt", 1) == 1  # a snapshot has the cost of the last attempt only
     cost = job_cost(training).cost_usd if is_single else None
     return ModelCard(
-        creator=f"Trainyard: run {paths.run_id} of DAG {paths.dag_id}",
+        creator=creator_of(paths),
         artifact=training["model_artifact"],
         intended_uses=state.conf.intended_uses,
         training_job_arn=training.get("arn") or None,
@@ -57,7 +58,7 @@ def run_card(
         evaluation_datasets=evaluation_datasets,
         details={
             "problem": problem,
-            "report": f"{paths.report}/report.html",
+            "report": paths.report_html,
             "instances": _instances(training),
             "training_image_digest": training.get("image_digest"),
             "code_sha256": (training.get("code") or {}).get("sha256"),
@@ -65,6 +66,11 @@ def run_card(
             "ended_by": training.get("ended_by"),
         },
     )
+
+
+def creator_of(paths: RunPaths) -> str:
+    """Return the run as the creator of its model."""
+    return f"Trainyard: run {paths.run_id} of DAG {paths.dag_id}"
 
 
 def data_observations(dataset: Mapping[str, Any]) -> str:

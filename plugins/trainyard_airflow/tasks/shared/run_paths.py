@@ -80,6 +80,16 @@ class RunPaths:
         """Prefix of report.html and report.json."""
         return f"{self.run}/report"
 
+    @property
+    def report_html(self) -> str:
+        """Address of report.html."""
+        return f"{self.report}/report.html"
+
+    @property
+    def report_json(self) -> str:
+        """Address of report.json."""
+        return f"{self.report}/report.json"
+
     def checkpoints(self, task_id: str) -> str:
         """Return the prefix of a task's checkpoints; all its attempts share it, to resume from them."""
         return f"{self.run}/checkpoints/{task_id}"
