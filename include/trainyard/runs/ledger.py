@@ -117,7 +117,7 @@ class LedgerEntry:
                 where=uri,
                 got=repr(text[:200]),
                 allowed=f"JSON with the keys {', '.join(each.name for each in fields(cls))}",
-                next_step="restore the document, or delete it after the resource that it is named after has ended",
+                next_step="restore the document, or delete it once the resource in its file name has ended",
             ) from error
 
 

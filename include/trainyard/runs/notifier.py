@@ -156,7 +156,7 @@ def stop_notice(
 
     Args:
         stop: the stop, as in the run's record.
-        by: the cause, as the sentence `The training was stopped by ...` ends: `its cost cap` or `idle accelerators`.
+        by: the cause, which completes `The training was stopped by ...`: `its cost cap` or `idle accelerators`.
         run_cost_usd: cost of the whole run; None if it is unknown.
         model: the registered version of the last model; None if it was not registered.
         report: the report's address.
@@ -230,7 +230,7 @@ def rule_notice(
     was_stopped: bool,
     cost_usd: float | None = None,
 ) -> Notice:
-    """Return the notification of a rule's first issue in a job; `cost_usd` is an upper bound of its cost so far."""
+    """Return the notification of a rule's first issue in a job. The job has cost at most `cost_usd` so far."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",

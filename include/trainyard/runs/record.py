@@ -199,7 +199,7 @@ class RunRecord:
             - tokens_trained, usd_per_million_tokens, usd_per_epoch: for all attempts of the training.
             - usd_per_loss_point: training cost per whole point by which the validation loss fell from its first
               measurement to its lowest.
-            - note: on the prices.
+            - note: a remark on the prices.
             - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
             - bill, bill_error: after `trainyard bill`, the bill (`RunBill`), and bill / ledger - 1.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.

@@ -304,7 +304,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
 
 
 def _ending(snapshot: JobSnapshot) -> str | None:
-    """Return the secondary status. For a processing job, which has none, `MaxRuntimeExceeded` at the time limit."""
+    """Return the secondary status; for a processing job that reached its time limit, `MaxRuntimeExceeded`."""
     reason = _reason(snapshot) or ""
     limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
     has_timed_out = snapshot.secondary_status is None and any(

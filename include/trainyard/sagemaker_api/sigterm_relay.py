@@ -49,7 +49,7 @@ def stop(child: subprocess.Popen[bytes], program: str) -> None:
 
 
 def end_after_ranks(child: subprocess.Popen[bytes], program: str, signalled: set[int]) -> None:
-    """End the toolkit once the signalled ranks have ended: at once if new ranks start, otherwise up to 2 s later."""
+    """Wait for the end of the signalled ranks. End the toolkit 2 s later, or earlier if new ranks start."""
     while signalled & {pid for pid, _ in running(program)}:
         time.sleep(POLL_S)
     until = time.monotonic() + OWN_END_S

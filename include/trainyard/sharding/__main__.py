@@ -90,7 +90,10 @@ def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
 
 
 def _folder_as_store(folder: Path) -> tuple[LocalObjects, str]:
-    """Return a local store, and the folder's URI in it: `s3://<folder name>`. Digests are stored beside it."""
+    """Return a store rooted at the folder's parent, and the folder's URI in this store: `s3://<folder name>`.
+
+    Digests are stored beside the folder.
+    """
     folder = folder.resolve()
     return LocalObjects(folder.parent), f"s3://{folder.name}"
 

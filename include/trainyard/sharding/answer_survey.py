@@ -63,8 +63,8 @@ class AnswerSurvey:
         read_bytes, all_bytes: bytes read, and size of all files; they differ if the prefix exceeds `max_read_bytes`.
         text_bytes: UTF-8 bytes of the rows' texts.
         findings: the first faults of bad rows, at most `MAX_FINDINGS`.
-        losses: number of rows and first row, by the part that the chat template leaves out or rejects.
-        unused: number of rows by key, or other part, that the training ignores.
+        losses: (number of rows, first row) for each part that the chat template leaves out or rejects.
+        unused: number of rows for each key or part that the training ignores.
     """
 
     uri: str
@@ -202,7 +202,7 @@ class AnswerSurvey:
 
     @property
     def estimated_tokens(self) -> int:
-        """Number of tokens below the prefix, without the chat template's, estimated at `BYTES_PER_TOKEN`."""
+        """Number of tokens in the texts below the prefix, estimated at `BYTES_PER_TOKEN`. A chat template adds more."""
         whole = max(1.0, self.all_bytes / max(1, self.read_bytes))
         return round(self.text_bytes / BYTES_PER_TOKEN * whole)
 

@@ -79,7 +79,7 @@ class ChatTemplate:
 
     @property
     def text(self) -> str:
-        """The text of all its variants."""
+        """The text of all variants of the template."""
         return "\n".join(self.sources.values())
 
     @cached_property

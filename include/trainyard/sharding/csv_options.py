@@ -124,7 +124,7 @@ class _Rule(NamedTuple):
     Attributes:
         permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
-        names: texts of which the message suggests the nearest valid one.
+        names: texts; the message suggests the valid one that is nearest to a wrong value.
         next_step: correction of a wrong value.
     """
 

@@ -164,7 +164,7 @@ class QuoteScan:
     def units(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield (position, characters): an escape character and the next, two quotes that mean one, or one character.
 
-        `is_quoted` is the state before these characters; a text continues in the state in which the last one ended.
+        `is_quoted` is the state before the yielded characters. The state at the end of one text is kept for the next.
         """
         at, is_start = 0, not self.is_quoted
         while at < len(text):

@@ -128,7 +128,7 @@ class JsonlTable(TextSchema):
         return _whole_type([value for value in values if type(value) is int], name)
 
     def _nested(self, name: str) -> DataError:
-        """Return the error for a column with lists or objects, which names the first of them."""
+        """Return the error for a column with lists or objects. The error names the first such value."""
         for file, line, row in self._numbered_rows():
             if isinstance(value := row.get(name), dict | list):
                 kind = "a list" if isinstance(value, list) else "an object"

@@ -155,8 +155,8 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
 
     Raises:
         DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
-            it has files of a compression that is not supported (Parquet and Arrow: of any), or it is a Delta Lake, Hudi
-            or Iceberg table.
+            it has files in an unsupported compression (for Parquet and Arrow: in any compression), or it is a Delta
+            Lake, Hudi or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
@@ -458,7 +458,7 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
 def _without_notes(
     by_format: dict[DataFormat, list[SourceFile]],
 ) -> dict[DataFormat, list[SourceFile]]:
-    """Return the files by format, without texts if all of them describe the data beside them, such as README.md."""
+    """Return the files by format. If all text files are notes on the data, such as README.md, omit them."""
     texts = by_format.get(DataFormat.TEXT, [])
     if not all(_NOTES.match(PurePosixPath(each.name).name) for each in texts):
         return by_format

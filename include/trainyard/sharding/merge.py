@@ -153,7 +153,10 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Drop a part's buffers of numeric columns that have no values in the part: it stored them as categories."""
+    """Return a part's splits without the buffers of numeric columns that have no value in this part.
+
+    The part stored such columns as categories.
+    """
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
     return {

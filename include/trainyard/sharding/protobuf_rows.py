@@ -132,7 +132,7 @@ def entry_of(field: Field) -> tuple[str, bytes]:
         elif each.number == 2:
             value += content_of(each)  # parts of a message are merged
         else:
-            raise ValueError(f"an entry of a map has a field {each.number}")
+            raise ValueError(f"an entry of a map has the unknown field {each.number}")
     return key.decode(), value
 
 

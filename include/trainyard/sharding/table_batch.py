@@ -52,7 +52,7 @@ class Table(Protocol):
         """Read a column as another type from now on; None keeps the type and expects missing values."""
 
     def expect_fractions(self) -> None:
-        """From now on, read whole numbers of texts as floats if no digit is lost: other parts may have fractions."""
+        """From now on, read integers in text files as floats if no digit is lost: other parts may have fractions."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield all rows from the start, with the types of `schema`."""

@@ -75,7 +75,7 @@ def rung_steps(search: SearchSettings, *, max_steps: int) -> tuple[int, int]:
     """Return the optimizer steps of a short and of a long training.
 
     The short one has the steps of a trial, the long one three times as many, but at most `max_steps`. Worked example
-    with trials of 100 steps: 100 and 300 for `max_steps` 400, 100 and 200 for 200.
+    with trials of 100 steps: (100, 300) for `max_steps=400`, and (100, 200) for `max_steps=200`.
     """
     return search.num_steps, min(max_steps, REDUCTION * search.num_steps)
 

@@ -104,8 +104,8 @@ def instances(training: TrainingJobSpec) -> str:
 def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
     """Return the most that a search can cost, as if every trial ran for its full max_run.
 
-    A time limit of the search gives a second bound: `max_parallel_jobs` trials that run for the whole limit. The lower
-    bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
+    A time limit of the search gives a second bound: `max_parallel_jobs` trials that run for the whole limit. The
+    smaller bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
     12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
     rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run

@@ -129,7 +129,7 @@ def _messages(row: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
 def with_call_arguments(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Message]:
-    """Return messages whose tool calls have arguments that the template renders as JSON: objects, or JSON text.
+    """Return the messages, with tool-call arguments in the form that the template renders as JSON: object or text.
 
     Templates encode JSON text a second time if they expect objects, and render objects as Python if they expect text.
     Messages are unchanged if the template renders neither form.
@@ -250,7 +250,7 @@ def _marked_tool(tool: Mapping[str, Any], marks: dict[str, Loss]) -> Mapping[str
 
 
 def _with_arguments(message: Message, form: Callable[[Any], Any]) -> Message:
-    """Return a message whose calls have `form(arguments)`."""
+    """Return the message, with `form` applied to the arguments of each tool call."""
 
     def changed(call: Any) -> Any:
         if not isinstance(call, dict):

@@ -19,8 +19,8 @@ class FindingRow:
     """Results of one measured cell (strategy and number of ranks), compared with the others.
 
     Attributes:
-        base: the cell to compare the speed with: that of the same strategy with as many ranks as the reference, or the
-            reference if there is none.
+        base: the cell with which the speed is compared: the cell of the same strategy that has the reference's number
+            of ranks. If no such cell was measured, the reference itself.
         speedup: the cell's samples/s divided by the base's.
         efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
         epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.

@@ -33,7 +33,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One cell in the page's table: its texts by heading, or the reason why there are none."""
+    """Row of one training (cell) in the page's table: its texts by heading, or the reason for its failure."""
 
     name: str
     cluster: str

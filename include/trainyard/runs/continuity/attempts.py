@@ -31,7 +31,7 @@ class Life:
 
     @property
     def startup_seconds(self) -> float:
-        """Seconds from the availability of instances to the start of the processes, or to the end without a start."""
+        """Seconds from the availability of instances to the start of the processes; to the end if none started."""
         began = self.start.time if self.start else self.span.ended_at
         return _seconds(self.span.ready_at, began)
 

@@ -63,7 +63,7 @@ class Attempt:
         last_step_logged: the last step in the log; the actual last step may be later.
         kept_until: the last surviving step, which is the smallest step from which a later start resumed; for the last
             start, its last step.
-        steps_redone: number of steps up to the last logged one that did not survive.
+        steps_redone: number of the attempt's steps after `kept_until`, up to the last logged step.
         began_at: end of the previous attempt, or creation of the job.
         ready_at: time when instances were available.
         started_at: time of the processes' `start` line.

@@ -32,8 +32,8 @@ def fleet_page(
 
     Args:
         runs: the listed runs, newest first, with the results of preflight and report.
-        month_runs: every run that has not ended or ended since `month_start`, listed or not; a run needs only its
-            times, team and cost.
+        month_runs: every run that has not ended, or that ended after `month_start`, even if it is not in `runs`. Only
+            the times, team and cost of these runs are needed.
         costs: cost so far of the running runs in USD, by DAG id and run id; None if it is not known.
         now: epoch seconds; days and months are UTC's.
     """

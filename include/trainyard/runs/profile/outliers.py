@@ -26,7 +26,7 @@ class Outlier:
     Attributes:
         seconds: duration on the slowest rank.
         median_seconds: median duration of the run's steps.
-        rank, part: the part of the step that most exceeded its median on a rank, and this rank. The excess of
+        rank, part: of all ranks and parts of the step, the pair that exceeded its median the most. The excess of
             `communication`, which includes waits for other ranks, counts half. `part` is None if parts were not
             measured.
         excess_seconds: seconds by which that part exceeded its median.

@@ -42,7 +42,7 @@ class CurveMark:
 
 
 def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
-    """Return the shaded range from `back_to` to the mark; an empty Markup without one."""
+    """Return the shaded range from `back_to` to the mark; an empty Markup if there is no such range."""
     if mark.back_to is None or mark.back_to >= mark.x:
         return Markup("")
     return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
@@ -54,7 +54,7 @@ def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
 
 
 def mark_dot(mark: CurveMark, x: Axis, y: Axis) -> Markup:
-    """Return the dot where the run resumed; an empty Markup without one."""
+    """Return the dot at (`back_to`, `back_y`); an empty Markup if one of them is None."""
     if mark.back_to is None or mark.back_y is None:
         return Markup("")
     return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(

@@ -297,13 +297,13 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialV
 
 
 def _short_name(job: str, found: Mapping[str, Any]) -> str:
-    """Return the name of a trial's job without the search's name, its common prefix."""
+    """Return the name of a trial's job without the search's name, with which it begins."""
     search = found["result"]["tuning_job_name"] if found["result"] else ""
     return job.removeprefix(f"{search}-") if search else job
 
 
 def _others(found: Mapping[str, Any]) -> list[float]:
-    """Return the objectives of the other trials, without failed and early-stopped ones."""
+    """Return the objectives of all trials except the winner and those that failed or were stopped early."""
     winner = found["result"]["best"]["training_job_name"]
     return [
         trial["objective"]

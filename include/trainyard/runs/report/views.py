@@ -71,7 +71,7 @@ class FailureView:
 
 
 def verdict(record: RunRecord) -> tuple[str, str]:
-    """Return the verdict and its tone (`good`, `bad`, `warn`)."""
+    """Return the outcome of the run in words, and its tone (`good`, `bad`, `warn`)."""
     return _VERDICTS.get(record.status, ("Still running", "warn"))
 
 
@@ -407,7 +407,7 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
 
 
 def _billed(cost: Mapping[str, Any]) -> str | None:
-    """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None without both.
+    """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None if both are unknown.
 
     `$1.33, +1.5 % of the ledger, by 2026-11-25`
     """
