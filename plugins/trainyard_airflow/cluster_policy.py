@@ -59,7 +59,7 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-        """Put a task with training instances into one of the pools of `TRAINYARD_TRAINING_POOL`, a list.
+        """Put a task with training instances into one of the pools that `TRAINYARD_TRAINING_POOL` lists.
 
         The task takes one slot per instance.
 

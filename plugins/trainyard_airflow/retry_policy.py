@@ -92,7 +92,7 @@ def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
     Only the outermost method of a task converts errors; inner methods raise the original errors.
 
     Raises:
-        AirflowFailException: the method raised such an error, which becomes the cause.
+        AirflowFailException: the method raised an error that must not be retried; this error becomes the cause.
     """
 
     @wraps(method)

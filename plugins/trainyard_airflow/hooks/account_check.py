@@ -336,7 +336,7 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
 
     Raises:
         ThrottledError: the call was throttled; it may succeed after a wait.
-        ExpiredCredentialsError: the connection may have new credentials at the next try.
+        ExpiredCredentialsError: the credentials have expired; the connection may have new ones at the next try.
     """
     if isinstance(error, ClientError):
         ours = typed(error, where=where)

@@ -1,4 +1,4 @@
-"""One instance's part of each data set, in the container of a processing job.
+"""Program of a sharding job's container: it writes one instance's part of each data set.
 
     python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
 

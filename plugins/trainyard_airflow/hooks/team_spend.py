@@ -126,7 +126,7 @@ class TeamSpend:
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
         """Store the total cost of a run from its ledger.
 
-        While a job is not over or a cost is unknown, the reserved amount still counts if it is larger.
+        While a job is not over or a cost is unknown, the amount that counts for the run does not decrease.
         """
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
         is_final = ledger.is_empty and ledger.total_usd is not None

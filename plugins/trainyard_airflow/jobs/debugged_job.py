@@ -40,11 +40,11 @@ _NOT_OF_RULES = (QuotaExceededError, QuotaTooSmallError, ExpiredCredentialsError
 def debugged(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
-    """Return the job with the settings of its rule evaluator, and facts about it; no facts unless `debugger: service`.
+    """Return the job with the settings of its rule evaluator, and facts about the choice of that evaluator.
 
-    With `debugger: service`, the service evaluates the rules if it supports the job's settings and has an evaluator in
-    the region. Otherwise Trainyard's evaluator is used, if there is one for the job, and a warning names the reason and
-    the dropped settings.
+    Without `debugger: service`, the job is unchanged, and there are no facts. With it, the service evaluates the rules
+    if it supports the job's settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if
+    there is one for the job, and a warning names the reason and the dropped settings.
 
     Args:
         spec: the job.

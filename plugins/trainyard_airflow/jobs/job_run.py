@@ -215,7 +215,7 @@ class JobRun:
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step:
-        """Return the step after the answer to an `AskHuman`, given by a person or, by default, by the plan.
+        """Return the step after the answer to an `AskHuman`: a person's choice, or the plan's default.
 
         Args:
             chosen: the remedy.

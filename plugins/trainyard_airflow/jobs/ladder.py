@@ -112,8 +112,9 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    If the last job got no capacity, the next rung is used (after the last rung, the first), otherwise the same rung.
-    Rungs whose cost limit is too small for another attempt are skipped.
+    The first attempt uses the first rung. Each later attempt uses the last job's rung again. If that job got no
+    capacity, it uses the next rung instead; the first rung follows the last. Rungs whose cost limit is too small for
+    another attempt are skipped.
 
     Args:
         rungs: the rungs with their instance counts; at least one.
@@ -199,9 +200,9 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
 def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     """Return the spec of one job on this rung.
 
-    The service's own limits are set if they apply: `max_wait` (waiting and running together) on spot,
-    `max_pending_time_in_seconds` for accelerated types on demand or in a plan. The latter is later than the tier's
-    `max_wait_s`: it applies only if no trigger follows the job.
+    The service's own limits are set if they apply. On spot, this is `max_wait` (waiting and running together). On
+    demand or in a plan, it is `max_pending_time_in_seconds`, for accelerated types. By default, this time is longer
+    than the rung's `max_wait_s`, after which the job's trigger stops the job. It matters only without a trigger.
     """
     return replace(
         spec,

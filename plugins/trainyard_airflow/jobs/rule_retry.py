@@ -62,10 +62,11 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    `CONTINUE` resumes the training unchanged from the end of the last job. It is the remedy in these cases:
+    `CONTINUE` resumes the training unchanged from the end of the last job.
 
-    - The retry asks a person: after a stop for which the person chose nothing or `END`.
-    - The retry asks nobody: after stops beyond `retry.most`, and after a last stop that was the task's result.
+    - If the retry asks a person, the remedy is the person's choice; without a choice, or for `END`, it is `CONTINUE`.
+    - Otherwise the first `retry.most` stops get the retry's action, and later stops get `CONTINUE`. A last stop that
+      was the task's result also gets `CONTINUE`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]

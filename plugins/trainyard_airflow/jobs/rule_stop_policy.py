@@ -53,7 +53,10 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state; while a person is asked about a job that its script ended, that job is current."""
+        """Return the task's state, in which no new job starts before a person has chosen to continue.
+
+        This concerns a last job that its script ended at a non-finite value, if the plan asks a person about it.
+        """
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
@@ -68,7 +71,9 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Change the request as the plan's retry after a rule's stop requires.
+        """Change the request in place as the plan's retry requires; return facts about the change.
+
+        It is unchanged if the plan has no retry, or if no earlier job was ended by a rule or by its script.
 
         Raises:
             SpecError: the retry lowers the learning rate, but the request has none.
@@ -92,7 +97,7 @@ class RuleStopPolicy(EndPolicy):
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
         """Return the step after a job that a rule stopped, or that its script ended at a non-finite value.
 
-        None for any other job, and for such a value if the plan has no rule for it or only warns of it.
+        None for any other job. Also None if the plan has no rule for non-finite values, or only warns of them.
 
         Raises:
             RuleViolatedError: the rule's action is `fail`.
@@ -132,7 +137,7 @@ class RuleStopPolicy(EndPolicy):
 
     @cached_property
     def retry(self) -> RuleRetry | None:
-        """The plan's retry after a rule's stop, or None."""
+        """The plan's settings for a retry after a rule stopped a job; None if the plan has none."""
         return planned_retry(self._watch)
 
     def _ended_by_rule(
@@ -258,7 +263,7 @@ class RuleStopPolicy(EndPolicy):
 
 
 def planned_retry(watch: Any) -> RuleRetry | None:
-    """Return a watch plan's retry after a rule's stop, or None."""
+    """Return a watch plan's settings for a retry after a rule stopped a job; None if the plan has none."""
     return None if watch is None else read_retry(WatchPlan.of(watch).on_stop)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class CellJobOperator(SageMakerJobOperator):
-    """Trains one cell of a comparison. If its training fails, the comparison continues without the cell.
+    """Trains one cell (strategy and number of ranks) of a comparison, which continues if the training fails.
 
     Args:
         cell: the cell (`Cell.to_dict()`), the mapped argument. The function given as `spec` reads it.

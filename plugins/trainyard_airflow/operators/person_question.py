@@ -47,7 +47,7 @@ def ask_person(
 ) -> NoReturn:
     """Suspend the task until a person has answered, at most for `timeout_s`, without a worker.
 
-    Airflow stores one question per try; a second question in the same try would show the text of the first.
+    Airflow stores one question per try; a second question in the same try would show the first question's text.
 
     Args:
         context: the task's context.

@@ -137,7 +137,7 @@ def _version_of(fields: Mapping[str, Any]) -> ModelVersion:
 
 
 def _evaluated(version: ModelVersion, objects: S3Objects) -> ModelCard | None:
-    """Return the version's card, with the metrics of its evaluation's JSON if the card has none."""
+    """Return the version's model card; a card without evaluation metrics gets those stored at `metrics_s3_uri`."""
     card, uri = version.model_card, version.metrics_s3_uri
     content = objects.read_or_none(uri) if card and uri and not card.evaluation_metrics else None
     if card is None or content is None:

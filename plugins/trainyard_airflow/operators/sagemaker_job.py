@@ -201,9 +201,10 @@ class SageMakerJobOperator(BaseOperator):
         """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
-        exceptions. After a failure, the job's trigger begins with a pause, in which it stops the job of a killed task.
-        If it fails even in this pause, or the task state store is not readable, Airflow's time trigger is used for the
-        next one, which leaves the job alone.
+        exceptions. After a failure, the task defers to the job's trigger again, which begins with a pause. If the task
+        is killed during the pause, this trigger stops the job. Airflow's time trigger is used for the pause in two
+        cases: the job's trigger failed during its last pause, or the task state store is not readable. The time
+        trigger does not stop the job of a killed task.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.

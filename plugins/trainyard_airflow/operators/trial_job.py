@@ -127,7 +127,7 @@ class TrialPolicy(EndPolicy):
         self._number = number
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the trial reached its `max_run`, which is its result."""
+        """Return whether the job was stopped at its `max_run`; this trial is then the task's result."""
         return snapshot.secondary_status == "MaxRuntimeExceeded"
 
     def failed(

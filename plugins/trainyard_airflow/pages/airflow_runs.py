@@ -299,7 +299,8 @@ def _by_run(
 
     Args:
         rows: run id, key, task id and value of each XCom.
-        whole: ids of the runs whose results are complete; those of the others have only `_MONTH_MEMBERS`. None = all.
+        whole: ids of the runs whose results are returned completely; None = all. Results of other runs are reduced to
+            `_MONTH_MEMBERS`.
     """
     found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:

@@ -72,7 +72,7 @@ def _in_words(error: Exception) -> str:
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Return whether a retry will not help: the cause is neither load, a service error nor the credentials."""
+    """Return whether the rejection is permanent; False for throttling, service errors and rejected credentials."""
     if has_old_credentials(error):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)

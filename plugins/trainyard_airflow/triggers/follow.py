@@ -267,7 +267,7 @@ class FedLook(Look):
         """Return whether the job must be described, because the feed's state is not enough.
 
         The reasons are secrets in the log, spot notifications, limits on wait and cost, training plans, missing
-        heartbeats, and a job that no listing has.
+        heartbeats, and a job that is in no listing.
         """
         if not state.is_listed and (state != self.described_in or self._is_overdue):
             return True
@@ -284,7 +284,7 @@ class FedLook(Look):
 
     @property
     def _is_overdue(self) -> bool:
-        """True if a job that no listing has is to be described again."""
+        """True if a job that is in no listing must be described again."""
         return time.monotonic() >= self.described_at + _UNLISTED_S
 
     def _next_due_at(self, snapshot: JobSnapshot) -> float:

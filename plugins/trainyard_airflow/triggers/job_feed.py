@@ -61,7 +61,7 @@ _LOG_FAILURES_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """State of a job in a listing; `is_listed` is False for a job that no listing has."""
+    """State of a job in a listing; `is_listed` is False for a job that is in no listing."""
 
     status: str = JobStatus.IN_PROGRESS
     secondary_status: str | None = None
@@ -177,8 +177,8 @@ async def subscribed(
 ) -> AsyncIterator[JobFeed]:
     """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
 
-    The first subscription creates the feed. The end of the last one closes it, and waits until its clients are closed:
-    if the loop ended meanwhile, a client that is being opened would leave its sockets open.
+    The first subscription creates the feed. The end of the last subscription closes the feed, and waits until the
+    feed's clients are closed: if the loop ended meanwhile, a client that is being opened would leave its sockets open.
     """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind

@@ -42,12 +42,12 @@ class ObservedTask:
         return self._among(get_task_states(**self._question()))
 
     async def rests(self, *, or_not_begun: bool = False) -> bool:
-        """Return whether the task's state is in `RESTING`; False if Airflow's supervisor does not answer within 30 s.
+        """Return whether the task waits for a retry, a reschedule or a person's answer (a state in `RESTING`).
 
-        This works only in a triggerer.
+        False if Airflow's supervisor does not answer within 30 s. This works only in a triggerer.
 
         Args:
-            or_not_begun: whether a state in `NOT_BEGUN` counts as well; a task in a full pool has such a state.
+            or_not_begun: whether to return True also for a task that has not begun, such as a task in a full pool.
         """
         states = await self._reported(_ANSWER_LIMIT_S)
         if states is None:

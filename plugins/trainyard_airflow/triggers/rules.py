@@ -117,9 +117,9 @@ class RulesTrigger(StoredTrigger):
             absent_s = watch.plan.absence_s(absent_s)
 
     async def _waits_on(self, task: ObservedTask | None) -> bool:
-        """Return whether to wait again for the job, because its task rests or, in a triggerer, has not begun.
+        """Return whether to wait again for the job, because its task waits for a retry or an answer, or has not begun.
 
-        Outside a triggerer, in `dag.test()`, a task that has not begun would run only after this trigger.
+        In `dag.test()`, a task that has not begun is not awaited, because it would run only after this trigger.
         """
         if task is None:
             return False

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # noqa: ARG001  # Airflow hands it over
-    """Return the training job of the mapped cell of a comparison."""
+    """Return the training job of a mapped task: one cell (strategy and number of ranks) of a comparison."""
     from trainyard.planning.comparison_plan import Cell  # a DAG file imports this module
 
     state, task = RunState.of(context), cast("CellJobOperator", context["task"])

@@ -79,7 +79,10 @@ class ComparisonPreflightOperator(PreflightOperator):
 
 
 class ListCellsOperator(BaseOperator):
-    """Returns the cells of preflight's plan, because Airflow can map only over a task's result."""
+    """Returns the cells of preflight's plan, because Airflow can map only over a task's result.
+
+    A cell is one training of the comparison: a strategy on a number of ranks.
+    """
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Return `Cell.to_dict()` of each cell."""

@@ -55,11 +55,12 @@ def write_proof(
     to: str,
     output: str | None = None,
 ) -> Proof:
-    """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
+    """Write training log, shard index, continuity.json and rules.json below `to`; return the continuity and the rules.
 
-    If the task `watch_rules` wrote verdicts from the ranks' statistics for all started jobs, these are used. Otherwise
-    the rules are also evaluated on the log, which has less data, and these verdicts are added. `judged` in rules.json
-    names the source. If some job was watched, `unwatched` lists the jobs that were not watched to their end.
+    The task `watch_rules` may have written verdicts from the ranks' statistics. If they cover all started jobs, only
+    they are used. Otherwise the rules are also evaluated on the log, which has less data, and the verdicts are merged.
+    `judged` in rules.json names the source. If some job was watched, `unwatched` lists the jobs that were not watched
+    to their end.
 
     The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log cannot
     be read to its end, a warning is logged, and the continuity has the reason. The lines up to there are written as
@@ -108,8 +109,7 @@ def _watched(
 
     For a job that was not watched to its end, the verdicts are those written before its watch failed.
 
-    The result is (None, []) if no document with verdicts has statistics of the ranks or evaluations of the service's
-    rules.
+    If no job has verdicts on its ranks' statistics or from the service's rules, the result is (None, []).
     """
     if output is None:
         return None, []

@@ -27,10 +27,10 @@ CONFIG_FILE, ARCHIVE, WEIGHTS = "config.json", "model.tar.gz", ".safetensors"
 def init_findings(
     clients: AwsClients, params: Mapping[str, Any], *, scripts: Path
 ) -> Iterator[Finding]:
-    """Yield the findings on `init_from`; none without it, or if the conf's own check rejects it.
+    """Yield the findings on the model at `init_from`; none if it is not set, or if the conf is invalid.
 
-    The config.json of a model is read, and compared with the hyperparameters by the training script. The content of an
-    archive is not read: the script compares it before its first step.
+    This function reads the model's config.json, and the training script compares it with the hyperparameters. The
+    content of a model.tar.gz is not read: the job's script compares it before its first step.
     """
     from trainyard_airflow.hooks import account_check
     from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects

@@ -166,7 +166,7 @@ def _processes(conf: RunConf) -> dict[str, int]:
 
 
 def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
-    """Return the training with the rules that SageMaker Debugger evaluates; unchanged unless `debugger` is "service".
+    """Return the training, with the rules for SageMaker Debugger if the conf's `debugger` is "service".
 
     Raises:
         SpecError: a rule of the conf is invalid.
@@ -308,7 +308,7 @@ def evaluation_spec(
 ) -> ProcessingJobSpec | LastStepEvaluation | None:
     """Return the processing job that evaluates the model on the test split, or the training's own evaluation.
 
-    None if the run has no evaluation of its own.
+    None if the DAG's author replaced the evaluation or left it out.
 
     Args:
         conf: the run's conf.
@@ -400,7 +400,11 @@ def _command(num_processes: int) -> tuple[str, ...]:
 def evaluation_image(
     conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
 ) -> str | None:
-    """Return the training's image; None, for the default image, if the training's image is for other devices."""
+    """Return the URI of the training's image, or None for the default image of `instance_type`.
+
+    An image that the conf names is always used. An image that Trainyard chose is not used if only one of the two jobs
+    runs on accelerators.
+    """
     types = catalogue().types
     groups = training.get("instance_groups") or (training,)
     trained_on = types.get(

@@ -83,7 +83,7 @@ def training_pipeline(
 
 
 def _search() -> TuneHyperparametersOperator:
-    """Create the search. Without `tune`, preflight skips it, and the training follows the shards."""
+    """Create the task of the search; preflight skips this task if the run's `tune` is false."""
     return TuneHyperparametersOperator(
         task_id=TaskId.TUNE,
         spec=task_specs.tune_task_spec,

@@ -250,7 +250,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         )
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:
-        """Return findings on the account besides those on bucket, role and data; here, those on the initial weights."""
+        """Return the findings on the run's initial weights; bucket, role and data are checked elsewhere."""
         from trainyard_airflow.tasks.end_to_end.initial_weights import init_findings
 
         return init_findings(self.clients, params, scripts=TRAINING_SCRIPTS)
@@ -360,7 +360,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             estimate: the run's estimate, whose upper bound is reserved; None reserves the plan's maximum cost.
 
         Raises:
-            ExpiredCredentialsError: the connection may have new credentials at the next try.
+            ExpiredCredentialsError: the credentials have expired; the connection may have new ones at the next try.
         """
         from trainyard.cost.team_budget import rejected  # a DAG file imports this module
         from trainyard_airflow.hooks.account_check import asked
@@ -626,10 +626,10 @@ class _Findings:
         """Raise an error if a check failed or could not be completed.
 
         Raises:
-            SpecError: at least one finding is an error; it lists all of them.
-            BudgetExceededError: there is no such finding, but the run could cost more than its budget.
-            ConnectionError: there is no such finding, but AWS did not answer all checks.
-            ThrottledError: there is no such finding, but AWS throttled a check.
+            SpecError: at least one finding is an error; it lists all findings.
+            BudgetExceededError: no finding is an error, but the run could cost more than its budget.
+            ConnectionError: no finding is an error, but AWS did not answer all checks.
+            ThrottledError: no finding is an error, but AWS throttled a check.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
             more = (
@@ -665,8 +665,8 @@ def triggering_params(context: Context) -> dict[str, Any]:
     """Return the params in the extras of the asset events that started the run; later events override earlier ones.
 
     An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so a
-    misspelt key is rejected by its name. A run with a conf given by a person is not started by an asset event, so these
-    params never override such a conf.
+    misspelt key is rejected by its name. A run that a person starts has no asset events, so these params never override
+    a person's conf.
     """
     events = context.get("triggering_asset_events") or {}
     extras = [event.extra or {} for each in events.values() for event in each]

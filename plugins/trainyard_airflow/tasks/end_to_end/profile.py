@@ -94,7 +94,7 @@ def _profile(
 
 
 def without_tensors(record: Record) -> Record | None:
-    """Return the parts of a record that a profile needs, or None; this limits the memory for long runs."""
+    """Return the record without tensors, or None if a profile does not need it; this limits memory in long runs."""
     if isinstance(record, StepRecord):
         return replace(record, tensors={})
     return record if isinstance(record, _NEEDED) else None

@@ -411,8 +411,8 @@ def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
     """Return whether the run was marked failed while none of its tasks was running.
 
-    Its last task is then skipped. That task is also skipped if a rule ended the training, or if a task skipped itself,
-    as `register` does for a model that is not good enough. Neither is a failure.
+    Airflow then skips the task `outcome`. It also skips `outcome` in two cases that are no failures: a rule ended the
+    training, or a task skipped itself, as `register` does for a model that is not good enough.
     """
     if not context["dag"].has_task(TaskId.OUTCOME):
         return False
@@ -423,13 +423,13 @@ def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool
 
 
 def _result_of(facts: Mapping[str, TaskFacts], task_id: TaskId) -> Mapping[str, Any]:
-    """Return a task's result; empty without the task, without a result, and if an author's task returned no mapping."""
+    """Return a task's result; empty if there is no such task, or if it returned no mapping."""
     result = facts[task_id].result if task_id in facts else None
     return result if isinstance(result, dict) else {}
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
-    """Return whether the result is one of `EvaluationJobOperator`: a job's snapshot, or the training job's name."""
+    """Return whether `EvaluationJobOperator` returned the result: a job's snapshot, or a training job's name."""
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()
 
 

@@ -131,7 +131,7 @@ def _account(
 
 
 def _longest_trial(conf: RunConf) -> int:
-    """Return the steps of a long trial in a search in rounds; without a search, the run's `max_steps`."""
+    """Return the steps of the longest trial of a search in rounds; without a search, the run's `max_steps`."""
     search = search_of(conf)
     return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
 
@@ -156,7 +156,7 @@ def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
 
 
 def _chosen(conf: RunConf, result: TuningResult | None) -> list[Chosen]:
-    """Return the origins of the final training's hyperparameters; empty without a result that fits the conf."""
+    """Return the final training's hyperparameters with their origins; empty if no result fits the conf."""
     if result is None:
         return []
     tuned = result.best.tuned_values

@@ -372,9 +372,9 @@ def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
 def _trial_budget(
     conf: RunConf, rows: Sequence[Mapping[str, Any]], *, num_trials: int
 ) -> float | None:
-    """Return the limit for all attempts of each trial of a round in USD: its share of the rest of the search's budget.
+    """Return the USD that all attempts of one trial may cost; None without a budget or a known price.
 
-    It always pays for one attempt. None without a budget.
+    Each trial of a round gets an equal share of the rest of the search's budget, but at least the cost of one attempt.
     """
     left = _budget_left(conf, rows)
     return None if left is None else max(left.trial_usd, left.rest_usd / max(1, num_trials))

@@ -69,7 +69,7 @@ def run_card(
 
 
 def creator_of(paths: RunPaths) -> str:
-    """Return the run as the creator of its model."""
+    """Return the text that names the run as the creator of its model."""
     return f"Trainyard: run {paths.run_id} of DAG {paths.dag_id}"
 
 

@@ -22,7 +22,7 @@ def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving |
 
     The result is None in two cases:
 
-    - The model is an adapter without its base model, or comes from an own script, and the conf has no serving image.
+    - The conf has no serving image, and the model is only an adapter or comes from the user's own script.
     - AWS has no image for the region; a warning is logged.
 
     Args:
@@ -57,7 +57,7 @@ def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving |
 
 
 def has_our_handlers(conf: ScriptConf) -> bool:
-    """Return whether model.tar.gz gets the handlers of fine-tuned models: a fine-tuning run writes a merged model."""
+    """Return whether the run is a fine-tuning with a merged model, whose archive gets Trainyard's serving handlers."""
     is_fine_tuning = (conf.source_dir, conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
     return is_fine_tuning and conf.hyperparameters.get("artifact", "merged") == "merged"
 
