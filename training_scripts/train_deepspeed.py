@@ -1,7 +1,7 @@
 """Training script for DeepSpeed's ZeRO, whose stage in `ds_config` selects the states that are sharded.
 
 Inputs, outputs, metric lines and exit codes are those of train_ddp.py. torchrun starts the script in an environment
-with DeepSpeed: the engine image `deepspeed`, elsewhere a requirements.txt beside the script. See
+with DeepSpeed: the local engine's image `deepspeed`, or on SageMaker a requirements.txt beside the script. See
 training_scripts/README.md.
 """
 

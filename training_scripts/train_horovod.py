@@ -3,7 +3,7 @@
 Horovod averages the gradients; all other collectives use torch's process group.
 
 Inputs, outputs, metric lines and exit codes are those of train_ddp.py. The script needs an environment with Horovod,
-such as the engine image `horovod`. See training_scripts/README.md.
+such as the local engine's image `horovod`. See training_scripts/README.md.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
 def check_ledger(
     entries: Sequence[Mapping[str, Any]], jobs: Sequence[ObservedAttempt]
 ) -> AuditCheck:
-    """Check that the run's ledger has every job, and that all its entries are settled."""
+    """Check that the run's ledger, its record of paid resources, has every job and that all entries are settled."""
     open_entries = [str(entry["name"]) for entry in entries if entry["settled_at"] is None]
     unknown = {job.name for job in jobs} - {str(entry["name"]) for entry in entries}
     wrong = [f"{name} is not settled" for name in open_entries]
@@ -105,8 +105,9 @@ def check_continuity(report: Path, repository: Path) -> AuditCheck:
 def check_rules(report: Path) -> AuditCheck:
     """Check that the rules in the run's report found no issue of severity error: the training is healthy.
 
-    Warnings are allowed, because faults cause real ones, such as stragglers on slow uplinks. So is the silence of a
-    hanging host. A report without rules passes, because the conf may turn them off.
+    Warnings are allowed, because faults cause real ones, such as stragglers on slow uplinks. Rules that detect
+    silence are ignored, because a fault may hang a host. A report without rules passes, because the conf may turn them
+    off.
     """
     try:
         rules = json.loads((report / REPORT_NAME).read_bytes()).get("rules")

@@ -68,7 +68,7 @@ class EngineFaults:
         self._session.trust_env = False  # loopback must not use a proxy from the environment
 
     def put(self, strikes: Sequence[Strike]) -> None:
-        """Replace the engine's faults by these strikes; a fault that it already has keeps its state.
+        """Replace the engine's faults by these strikes; a fault that the engine already has keeps its state.
 
         Raises:
             RejectedRequestError: the engine rejected a fault.

@@ -77,7 +77,7 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Write the `start` event; the first step may compile kernels."""
+        """Write the `start` event, and print heartbeats during the first step, which may compile kernels."""
         self._logged_at, self._logged_step = time.monotonic(), state.global_step
         self._metrics.write(
             "start",

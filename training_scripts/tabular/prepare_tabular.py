@@ -259,7 +259,7 @@ def _check_names(header: list[str], where: str) -> None:
 
 
 def _check_same_columns(header: list[str], name: Path, first: list[str], first_name: Path) -> None:
-    """Check that a file has the columns of the first one.
+    """Check that a file has the same columns as the first file.
 
     Raises:
         PreparationError: the file lacks some of these columns, or has others.
@@ -291,7 +291,7 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
     """Return the rows of each split; classes keep their shares if they have enough rows.
 
     Raises:
-        PreparationError: AutoML does not accept so few training rows.
+        PreparationError: there are too few training rows for AutoML.
     """
     _check_num_rows(table[target], num_all=len(table))
     rest, test = _halves(table, target, options.test_fraction, options.seed)
@@ -304,7 +304,7 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
 
 
 def _check_num_rows(targets: pd.Series[Any], *, num_all: int) -> None:
-    """Check that AutoML accepts so few training rows; rows without a target do not count.
+    """Check that there are enough training rows for AutoML; rows without a target do not count.
 
     Raises:
         PreparationError: there are too few rows.

@@ -46,7 +46,7 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
     model_dir: str | None = setting(None, "the toolkit's own place for models; not used here")
 
     def rank_findings(self, ranks: int) -> list[str]:
-        """Return a finding if micro_batch_size is set, but is not a replica's part of the global batch."""
+        """Return a finding if micro_batch_size is set and differs from a replica's part of the global batch."""
         part = self.global_batch_size // ranks
         if self.micro_batch_size in {None, part}:
             return []

@@ -89,7 +89,7 @@ class ParameterServers:
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Compute the gradients of the parts on the workers, and apply the mean."""
+        """Compute the gradients of the block's parts on the workers, and apply their mean."""
         parts = np.split(block, self.num_replicas)
         asked = [
             self._coordinator.schedule(self._gradients, args=(tf.constant(part),)) for part in parts

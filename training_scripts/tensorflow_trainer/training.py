@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class TensorFlowTraining:
-    """One start of a run on one host."""
+    """Training process of one host, from step 0 or a checkpoint to the last step or a stop."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class CheckpointPace(Protocol):
         """Record the seconds that the last checkpoint cost training; return the new interval, if one was chosen."""
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Record the run's interruptions and training seconds before this start."""
+        """Record the run's interruptions and training seconds before this process started."""
 
 
 def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPace:
@@ -43,7 +43,7 @@ def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPa
 
 
 class FixedPace:
-    """Pace with a checkpoint at each multiple of `interval` steps; -1: none. `Checkpointer.save` may postpone it."""
+    """Pace with a checkpoint at each multiple of `interval` steps; -1: none. `Checkpointer.save` may postpone one."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -62,7 +62,7 @@ class FixedPace:
 class ChosenPace:
     """Pace that chooses the interval with the least loss of time, again after each checkpoint.
 
-    - The first checkpoint of a start follows its tenth step, since the cost must be measured first.
+    - The first checkpoint after a start or resume follows the tenth step, since the cost must be measured first.
     - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.
     - The expected rate of interruptions is the given rate, or the run's observed rate if that is higher.
     """
@@ -92,7 +92,7 @@ class ChosenPace:
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
         """Choose the interval from the highest cost of the last three checkpoints and the mean step time.
 
-        Return None if the start has not taken two steps yet.
+        Return None if this process has not taken two steps yet.
         """
         self._costs_s = [*self._costs_s[-2:], cost_s]
         if self._first is None or self._now[0] == self._first[0]:
@@ -109,7 +109,7 @@ class ChosenPace:
         return choice
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Record the run's interruptions and training seconds before this start."""
+        """Record the run's interruptions and training seconds before this process started."""
         self._interruptions, self._trained_s = interruptions, trained_s
 
     def _expected_s(self, trained_s: float) -> float:

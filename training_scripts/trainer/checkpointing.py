@@ -64,7 +64,7 @@ class Checkpointer:
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint follows `step`; called once per step. Ranks other than 0 return False.
 
-        A checkpoint that `save` postponed follows the first step at which the one before has been written.
+        A checkpoint that `save` postponed is due as soon as the previous one has been written.
         """
         if not self._ranks.is_main:
             return False
@@ -77,9 +77,9 @@ class Checkpointer:
     def save(self, state: TrainingState, *, within_s: float | None = None) -> None:
         """Copy the state and write it in the background; training waits for the copy.
 
-        Training also waits for the end of a write that has not ended. If this takes longer than `within_s` seconds, the
-        new checkpoint is postponed; without `within_s`, it is not. A step that is already durable is not saved again. A
-        failed write is logged and does not end the run.
+        Training also waits until the previous write has ended. If this takes longer than `within_s` seconds, the new
+        checkpoint is postponed. Without `within_s`, the wait has no limit. A step that is already durable is not saved
+        again. A failed write is logged and does not end the run.
         """
         began = time.monotonic()
         all_random_states = self._gather_random_states(state.progress.step, within_s)
@@ -96,13 +96,13 @@ class Checkpointer:
         self._start_writing(state, content, began=began)
 
     def _collect(self, state: Any) -> None:
-        """Collect a checkpoint's content of other ranks on rank 0; every rank calls it. Here, rank 0 has all of it."""
+        """Gather a checkpoint's content on rank 0; every rank calls it. By default, rank 0 has all content already."""
 
     def _gather_random_states(self, step: int, within_s: float | None) -> list[Any] | None:
         """Return each rank's random states, or None on all ranks if the checkpoint of `step` is postponed.
 
-        The ranks wait here, for at most `within_s` seconds, for the checkpoint that any of them is still writing.
-        Without a limit they would give up in the next step's collective, and the run would fail.
+        If a rank is still writing the previous checkpoint, all ranks wait for at most `within_s` seconds. A longer wait
+        could exceed the timeout of a collective, and the run would fail.
         """
         self._saver.wait(within_s)
         gathered = self._ranks.gather((self._saver.is_writing, random_states(self._ranks.device)))

@@ -46,7 +46,7 @@ def end_of_restart(paths: ContainerPaths, *, num_restarts: int) -> int | None:
 
     - After a stop the rank ends again with the code of a stop.
     - After an error of this script the rank ends with 1, since the error would occur again.
-    - After a rank was killed (its peers reported a PeerError) or without a failure file the rank trains.
+    - After a PeerError (another rank was killed), or without a failure file, the rank trains.
     """
     if not num_restarts:
         paths.stopped_file.unlink(missing_ok=True)

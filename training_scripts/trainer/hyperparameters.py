@@ -125,7 +125,7 @@ class Hyperparameters:
     )
     num_workers: int | None = setting(
         None,
-        "data loading processes of each rank; null = on GPUs 2 if SM_NUM_CPUS has as many to spare, on CPUs none",
+        "data loading processes of each rank; null = on GPUs 2, or fewer if SM_NUM_CPUS is small; on CPUs 0",
         at_least=0,
     )
     num_threads: int = setting(
@@ -159,7 +159,7 @@ class Hyperparameters:
     )
     keep_checkpoints: int = setting(
         0,
-        "newest good checkpoints that are kept; 0 = 2, or 1 of large ones once S3 has it",
+        "newest checkpoints to keep; 0 = two, or only one if it is large and complete in S3",
         at_least=0,
     )
     checkpoint_dir: str | None = setting(

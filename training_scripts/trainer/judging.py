@@ -38,7 +38,7 @@ def judge(
     ranks: int,
     init: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return the findings for which the script would fail on `ranks` ranks; none if it declares no class.
+    """Return the reasons why the script would fail on `ranks` ranks; empty if it declares no hyperparameter class.
 
     With `init`, return the reasons why the script could not begin with these weights. The result is then empty if a
     hyperparameter is invalid.
@@ -54,7 +54,7 @@ def judge(
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
-    """Return the class that a script declares; None if the script declares none, is missing or is not valid Python.
+    """Return a script's hyperparameter class; None if the script declares none, is missing or is not valid Python.
 
     The script is parsed, not run; the module of the class is imported.
 

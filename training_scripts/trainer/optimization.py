@@ -1,4 +1,4 @@
-"""AdamW with decay groups, and the settings of a start: its learning rate and its weight decay."""
+"""AdamW with decay groups, its learning rate, and its weight decay after a resume."""
 
 from __future__ import annotations
 

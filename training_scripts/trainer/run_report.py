@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RunReport:
-    """Writer of the metric records of one start of the processes; on ranks other than 0 it only counts."""
+    """Writer of the metric records of one training process; on ranks other than 0 it only counts."""
 
     def __init__(
         self,

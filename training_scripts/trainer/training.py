@@ -209,7 +209,7 @@ class Training:
         return ReplicaChecksums(self.tensors.names, rank=self.ranks.rank, size=size)
 
     def open_statistics(self) -> None:
-        """Set `tensors`, `statistics` and `headlines`, and register both writers as listeners of the metrics."""
+        """Set `tensors`, `statistics` and `headlines`, and register the last two as listeners of the metrics."""
         self.tensors = self.make_tensors()
         if self.hp.compile and self.hp.statistics != "off" and self.ranks.is_main:
             log.info(NO_ACTIVATIONS)
@@ -283,7 +283,7 @@ class Training:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Run the first step of a start in this context, with a longer timeout if it compiles the model.
+        """Run this process's first step in this context, with a longer timeout if the step compiles the model.
 
         Collectives have the setup's timeout until a compiling step is done. All other steps have
         `distributed_timeout_s`.
@@ -444,13 +444,13 @@ class Training:
         return self.parallel.no_sync() if waits else nullcontext()
 
     def loss_of_first_samples(self) -> Tensor:
-        """Return the summed loss of the split's first micro-batch, independent of the run's sample order."""
+        """Return the summed loss of the training split's first micro-batch, independent of the run's sample order."""
         batch = self.first_samples(self.plan.micro_batch_size)
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
 
     def first_samples(self, number: int) -> Batch:
-        """Return the split's first samples as a batch on the device."""
+        """Return the training split's first `number` samples as a batch on the device."""
         return tuple(part.to(self.ranks.device) for part in self.train_set[torch.arange(number)])
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
@@ -616,7 +616,7 @@ class Training:
 
     @property
     def spare(self) -> Batch | None:
-        """The batch of an evaluation's rounds in which only other ranks have one; None to skip these rounds."""
+        """The batch to run while only other ranks still have batches to evaluate; None to run nothing."""
         return None
 
     def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:

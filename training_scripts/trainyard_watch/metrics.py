@@ -155,7 +155,7 @@ class MetricsWriter:
             self.write("alive", step=step)
 
     def next_beat_s(self) -> float:
-        """Return the seconds until `kept_alive`'s next `write_alive`: until a line is due, at most a third of 30 s."""
+        """Return the seconds until `kept_alive` calls `write_alive` again: at most a third of `alive_after_s`."""
         due_s = self._printed_at + self._alive_after_s - time.monotonic()
         third_s = self._alive_after_s / 3
         return min(due_s, third_s) if due_s > 0 else third_s  # ranks that print nothing stay due

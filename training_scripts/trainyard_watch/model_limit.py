@@ -100,7 +100,7 @@ class ModelLimit:
 
 @contextmanager
 def ending_together(ranks: Ranks, stop: StopRequest, *, is_stopping: bool) -> Iterator[None]:
-    """Run the body, in which rank 0 writes the model; after a stop, end on all ranks together, also after an error.
+    """Run the body, in which rank 0 writes the model; after a stop, all ranks leave it together, even after an error.
 
     Every rank must enter it. Otherwise the other ranks would exit with code 143, and torchrun would send rank 0 a
     SIGKILL 30 s later (torch 2.13, `SubprocessContext._close`).

@@ -239,7 +239,7 @@ class Retention:
             self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
 
     def _note(self, step: int) -> None:
-        """Record that a step is complete here, and the assumed end of its upload, which follows earlier uploads."""
+        """Record that a step is complete on this disk, and the assumed end of its upload, after all earlier uploads."""
         num_bytes = sum(
             file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
         )

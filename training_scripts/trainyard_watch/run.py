@@ -141,7 +141,7 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
 
 
 class Run:
-    """One start of a training loop on one rank; see `watch`. Every rank must call the same methods in the same order.
+    """One rank's run of a training loop; see `watch`. Every rank must call the same methods in the same order.
 
     Attributes:
         num_steps: optimizer steps done.
@@ -512,7 +512,7 @@ class Run:
             refuse_flat_shards(rest)
 
     def _copied_shards(self, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """Return copies of this rank's shards of the parts as an object of a checkpoint; empty without parts."""
+        """Return copies of this rank's shards of `parts` (models and optimizers); empty without parts."""
         if not parts:
             return {}
         from trainyard_watch.sharded_state import copied_shards, shards_of  # noqa: PLC0415  # seconds
@@ -524,7 +524,7 @@ class Run:
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
-        """Run the body; steps of the optimizer in it, by which torch creates its states, do not count."""
+        """Run the body, in which torch creates optimizer states by optimizer steps; these steps do not count."""
         self._is_restoring = True
         try:
             yield
@@ -762,7 +762,7 @@ def refuse_flat_shards(state: Any, place: str = "state") -> None:
     """Reject an optimizer's `state_dict()` under FSDP1: it has this rank's part only, in ordinary tensors.
 
     Raises:
-        TypeError: the state has one; the message has its place.
+        TypeError: the state has a `state_dict()` of this kind; the message has its place.
     """
     if not isinstance(state, Mapping):
         return

@@ -129,7 +129,7 @@ def _messages(row: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
 def with_call_arguments(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Message]:
-    """Return the messages, with tool-call arguments in the form that the template renders as JSON: object or text.
+    """Return messages with tool-call arguments in the form that the template renders as JSON: objects or JSON text.
 
     Templates encode JSON text a second time if they expect objects, and render objects as Python if they expect text.
     Messages are unchanged if the template renders neither form.
@@ -160,7 +160,7 @@ def losses_of(
 
     A unique word is added to each part. If the rendered text lacks the word, the template leaves out the part.
     The remedy is empty for the thinking of earlier answers. Templates of models with thinking also leave it out when
-    the model answers, so the loss is allowed.
+    the model answers, so it may be missing.
 
     Args:
         messages: a conversation of valid messages.
@@ -187,14 +187,14 @@ def _lost_word(marks: dict[str, Loss], part: str, remedy: str) -> str:
 
 
 def _word(marks: dict[str, Loss], loss: Loss) -> str:
-    """Store the loss in `marks` under a new word, and return the word, which marks a part of a conversation."""
+    """Return a new unique word; `marks` maps it to the (part, remedy) to report if the rendered text lacks it."""
     word = _MARK.format(number=len(marks))
     marks[word] = loss
     return word
 
 
 def _with_marked_thinking(content: str, marks: dict[str, Loss], *, is_last: bool) -> str:
-    """Return a text with a word at the end of its thinking, if it has some."""
+    """Return a text with a unique word at the end of its thinking; unchanged if it has no thinking."""
     if not (end := _THINKING_END.search(content)):
         return content
     remedy = "use a chat template that keeps it, or remove it from the rows"

@@ -36,7 +36,7 @@ class HeldOut:
     ) -> HeldOut:
         """Return the rows of a folder, truncated to `max_length` tokens as in the training.
 
-        A row is left out if truncation removes its whole answer; a pair, if truncation removes one of its two answers.
+        A row is left out if truncation removes its whole answer. A pair is left out if either answer is removed.
 
         Raises:
             FineTuningError: no row has an answer within `max_length`, or a row cannot be used.
@@ -85,7 +85,7 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 
     Args:
         data: the evaluated rows.
-        base: log-likelihoods of its samples under the base model, in nats.
+        base: log-likelihoods of the rows' samples under the base model, in nats.
         tuned: the same under the tuned model.
     """
     num_tokens = sum(each.num_trained for each in data.samples)
@@ -101,10 +101,10 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 
 
 def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
-    """Return the share of pairs whose chosen answer is likelier under each model, and of pairs whose margin grew.
+    """Return each model's share of pairs with a positive margin, and the growth of the margins by the tuning.
 
-    The margin is the log-likelihood of the chosen answer minus that of the rejected one. Its growth over the base model
-    is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
+    The margin of a pair is the log-likelihood of the chosen answer minus that of the rejected one. Its growth over the
+    base model is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
 
     Args:
         base: log-likelihoods under the base model, of chosen and rejected answers in turn.

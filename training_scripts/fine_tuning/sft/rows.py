@@ -44,7 +44,7 @@ _PAIR = ("prompt", "chosen", "rejected")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Token ids of one sample and their labels, of one length."""
+    """Token ids of one sample, and one label per token."""
 
     input_ids: list[int]
     labels: list[int]
@@ -219,7 +219,7 @@ class RowTokenizer:
         """Return the text of a conversation, and the spans of characters within `{% generation %}` marks.
 
         transformers' own masks are wrong for some tokenizers (its issue 47325), so the marks are located in the text.
-        Those in the text `given`, before the first answer to learn, are ignored.
+        Marks in `given`, the text before the first answer to learn, are ignored.
 
         Raises:
             FineTuningError: the marks cannot be located.

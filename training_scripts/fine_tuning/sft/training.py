@@ -79,7 +79,7 @@ def train(options: Options, paths: ContainerPaths) -> int:
 
 
 def _trained_weights(model: nn.Module, options: Options) -> Mapping[str, Tensor]:
-    """Return the weights that were trained, by name; of a sharded model only on rank 0. Every rank must call it."""
+    """Return the trained weights by name; empty except on rank 0 if the model is sharded. Every rank must call it."""
     if options.strategy == "fsdp":
         return gathered_weights(model)
     if options.strategy == "deepspeed":
@@ -208,7 +208,7 @@ def _shared_arguments(
 def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Dataset:
     """Return token ids and labels of a channel's rows, cut to `max_length`, for the method of the options.
 
-    Rows whose answers are all cut off are left out, and pairs if one answer is cut off.
+    A row is left out if no token to learn remains. A pair is left out if either answer has no token to learn.
 
     Raises:
         FineTuningError: a row cannot be used, or no row has a token to learn.

@@ -181,7 +181,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
 class Column:
     """Values of one column in one shard; `present` is 0 for each missing integer, or None without missing integers.
 
-    `dtype` is that of the index, which may be wider than the stored one; None keeps the stored one.
+    `dtype` is the index's dtype, which may be wider than the shard's dtype. None keeps the shard's dtype.
     """
 
     values: Tensor

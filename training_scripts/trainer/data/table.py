@@ -69,9 +69,9 @@ def read_layout(
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
-    With `problem` "auto", a target with categories is predicted as a class, and so is one with at most 32 distinct
-    values of an integer or bool dtype. Any other is predicted as a number. `problem` "classification" or "regression"
-    overrides this.
+    With `problem` "auto", a target with categories is predicted as a class. A target of an integer or bool dtype with
+    at most 32 distinct values is predicted as a class, too. Every other target is predicted as a number. `problem`
+    "classification" or "regression" overrides this.
 
     Raises:
         DataError: the data set is not of columns, has no target or no feature, or the target does not fit `problem`.

@@ -40,7 +40,7 @@ COMPARED = (
 
 
 def read_config(content: Any, *, file: str, sequence_length: int = 1) -> GPTConfig:
-    """Return the configuration of the decoder that has the weights of the model with this config.json.
+    """Return the configuration of our decoder for the weights of a Llama model, from the model's config.json.
 
     Args:
         content: the parsed content of config.json.

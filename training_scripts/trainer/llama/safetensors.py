@@ -46,7 +46,7 @@ class StoredTensor:
     end: int
 
     def is_followed_by(self, other: StoredTensor) -> bool:
-        """Return whether `other` has the same dtype and columns, and the next bytes of the same file."""
+        """Return whether `other` begins right after this tensor in the same file, with the same dtype and columns."""
         own, its = ((each.path, each.dtype, each.shape[1:]) for each in (self, other))
         return own == its and self.end == other.start
 

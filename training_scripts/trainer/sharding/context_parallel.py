@@ -90,7 +90,7 @@ def own_pieces(rank: int, num_ranks: int) -> tuple[int, int]:
 
 
 def _in_order(gathered: Tensor, num_ranks: int) -> list[Tensor]:
-    """Return the pieces of `gathered`, which has them in rank order, in the order of the sequence."""
+    """Return the pieces of `gathered`, reordered from rank order to the order of the sequence."""
     pieces = gathered.chunk(2 * num_ranks, dim=TIME)
     return [*pieces[::2], *reversed(pieces[1::2])]
 

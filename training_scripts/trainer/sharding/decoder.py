@@ -22,7 +22,7 @@ Fill = Callable[..., None]
 
 
 class SpreadDecoder(nn.Module):
-    """Consecutive layers of a decoder with their global names; the first part has the embedding, the last the head.
+    """Consecutive layers of a decoder with their global names; the first stage has the embedding, the last the head.
 
     The input is tokens (batch, time) or hidden states (batch, time, width), the output hidden states or logits.
     """

@@ -30,14 +30,14 @@ class ShardedHyperparameters(Hyperparameters):
     """Hyperparameters of sharded training."""
 
     hybrid_shard_degree: int = setting(
-        0, "ranks that share one copy of the model's state; 0 = all (FSDP), 1 = each has it whole; "
-        "between them HSDP", at_least=0,
+        0, "ranks that share one copy of the model's state; 0 = all (FSDP), 1 = a copy on "
+        "each rank, otherwise HSDP", at_least=0,
     )  # fmt: skip
     tensor_parallel_degree: int = setting(
         1, "ranks that split each layer (gpt), and the sequence between layers", at_least=1
     )
     context_parallel_degree: int = setting(
-        1, "ranks, of those that share a shard, that split each sample's sequence (gpt)", at_least=1
+        1, "ranks of the shard axis that split each sample's sequence (gpt)", at_least=1
     )
     pipeline_parallel_degree: int = setting(
         1, "stages that the layers are split into (gpt)", at_least=1

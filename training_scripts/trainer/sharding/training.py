@@ -219,7 +219,7 @@ class ShardedTraining(Training):
 def _evaluate_together(
     training: ShardedTraining, mesh: RankMesh, batches: Iterator[Any]
 ) -> ModelEvaluation:
-    """Return the mean loss over every reader's batches; the model is left in evaluation mode.
+    """Return the mean loss over all ranks' batches; the model is left in evaluation mode.
 
     Ranks that share shards must run the model equally often: in place of None, a rank runs a spare batch, whose outputs
     are discarded.

@@ -50,7 +50,7 @@ class ZeroState(TrainingState):
         self._collected = {}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`, with this rank's part alone as `zero`; `attach` restores the part later.
+        """Restore the result of `capture`, whose `zero` has this rank's part only; `attach` restores that part later.
 
         Raises:
             CheckpointError: the checkpoint was saved by another run.
@@ -100,13 +100,13 @@ class ZeroState(TrainingState):
         return weights
 
     def _own_part(self) -> Any:
-        """Return this rank's part on the CPU: a gathered GPU tensor would be created again on this GPU by rank 0."""
+        """Return this rank's part on the CPU, because rank 0 would load a gathered GPU tensor onto the sender's GPU."""
         whole = self.engine.optimizer.state_dict()
         return on_cpu({name: whole[name] for name in PARTS if name in whole})
 
 
 class CollectingCheckpointer(Checkpointer):
-    """A Checkpointer that collects the state from all ranks before a save, and sends each rank its part."""
+    """A Checkpointer that collects the state from all ranks before a save, and sends each rank its part at a resume."""
 
     files = ("model", "zero", "run")
 
@@ -119,7 +119,7 @@ class CollectingCheckpointer(Checkpointer):
         state.collect(self._ranks)
 
     def _share(self, content: Any) -> Any:
-        """Return rank 0's content on every rank, with this rank's part alone as `zero`.
+        """Return rank 0's content on every rank; `zero` has this rank's part only.
 
         Raises:
             CheckpointError: the checkpoint was saved by another number of ranks; raised on every rank.

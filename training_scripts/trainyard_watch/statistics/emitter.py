@@ -71,7 +71,7 @@ def _survives(
 
 
 class Emitter:
-    """Emitter of one rank's statistics in one start of the processes.
+    """Emitter of one rank's statistics; a restarted process has a new one.
 
     Args:
         tensors: parameters of the model.

@@ -1,4 +1,4 @@
-"""Setup and end of the statistics of one start of the processes: folder, attempt, choice, observers.
+"""Setup and end of a training process's statistics: folder, attempt number, choice, observers.
 
 An error is logged once and reduces the statistics, but never ends the training. A rank with an error still takes part
 in the collectives, since the other ranks would wait for it.
@@ -54,7 +54,7 @@ NO_PLACE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStart:
-    """One start of the processes, for the statistics' header.
+    """One start or restart of the training processes, for the statistics' header.
 
     Attributes:
         number: number of the start (1, 2, ...), from the checkpoint.

@@ -1,4 +1,4 @@
-"""Statistics file of one rank and one start, in parts: a finished part never changes.
+"""Statistics of one rank since its process started, in several files (parts): a finished part never changes.
 
 The platform uploads whole files while the job runs, so it would upload a growing file again and again. Each part
 begins with the header and has one line per record, written without buffering. A reader on the host sees a step within

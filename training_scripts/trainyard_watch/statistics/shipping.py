@@ -84,7 +84,7 @@ class Shipper:
     Args:
         folder: folder of the ranks' files.
         s3: prefix of all attempts.
-        attempt: attempt of this start.
+        attempt: number of this start of the training processes.
         host: name of this host, such as algo-1.
         num_ranks: number of ranks on this host; each writes `<name>.closed` at its end.
         knows_attempt: whether S3 answered when the attempt was numbered. If not, the upload begins when S3 answers. If

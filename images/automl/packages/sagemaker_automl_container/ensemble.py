@@ -113,7 +113,7 @@ def _predictions(archive: Path) -> Array:
 
 
 def _members(archive: Path) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return the pipelines and recipes of a base candidate, which has one of each."""
+    """Return the single pipeline and the single recipe of a base candidate, each in a list."""
     with tarfile.open(archive) as tar:
         pipeline = joblib.load(io.BytesIO(_content(tar, "member-00.joblib")))
         return [pipeline], json.loads(_content(tar, "recipes.json"))
