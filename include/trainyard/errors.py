@@ -239,7 +239,7 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """All files of a table are empty. If the table is sharded in parts, all files of one part are empty."""
+    """All files of a table are empty, or all files in one of the parts into which a sharding job splits them."""
 
 
 class SpotInterruptionError(JobFailedError):

@@ -119,7 +119,7 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return (name, entry) of each entry inside a version's entry; for Hugging Face, only of the newest PyTorch."""
+    """Return the (name, entry) pairs in a version's entry; for Hugging Face, only the pair of the newest PyTorch."""
     found = [(name, each) for name, each in entry.items() if name != "version_aliases"]
     if table != "huggingface":
         return [(name, each) for name, each in found if "registries" in each]

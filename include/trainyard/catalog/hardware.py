@@ -86,7 +86,7 @@ def _hardware(
         raise ContractError(
             f"the hardware tables have no row for {error.args[0]}",
             where=str(ACCELERATORS_FILE.parent),
-            next_step=f"add the row, an accelerator to {ACCELERATORS_FILE.name}, an instance type to "
+            next_step=f"add the row: accelerators are in {ACCELERATORS_FILE.name}, instance types in "
             f"{NETWORKS_FILE.name}",
         ) from error
     return Hardware(

@@ -168,7 +168,7 @@ def over_budget(
     budget_usd: float,
     needed_usd: float | None,
 ) -> Finding | None:
-    """Return an error if a run could exceed the rest of its team's monthly budget or has an unknown price, or None.
+    """Return an error if a run's cost is unknown or could exceed the rest of its team's monthly budget, otherwise None.
 
     Args:
         counted: spend of the team's other runs of the month, and earlier spend of the run itself.

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _request(options: argparse.Namespace) -> dict[str, Any]:
     """Return the search request, with a duration in whole days.
 
-    It covers the planned hours and a plan's last 30 minutes, in which no job runs.
+    The duration covers the planned hours and a plan's last 30 minutes, in which no job runs.
     """
     days = max(1, math.ceil((options.hours + TERMINATION_LEAD_S / SECONDS_PER_HOUR) / DAY_H))
     times = {"StartTimeAfter": options.start_after, "EndTimeBefore": options.end_before}

@@ -118,7 +118,7 @@ def _layer_bytes(shape: ModelShape, bytes_per_value: int) -> float:
 
 
 def _selective_values(shape: ModelShape) -> float:
-    """Return the values kept per token and channel with selective recomputation and flash attention.
+    """Return the number of values kept per token and channel with selective recomputation and flash attention.
 
     Kept are the layer's input, the output of attention, and the output of every second matrix product, starting with
     the first. llama has seven products (query, key, value, output, gate, up, down), and keeps query, value, gate and
@@ -134,7 +134,7 @@ def _selective_values(shape: ModelShape) -> float:
 
 
 def _score_values(shape: ModelShape) -> float:
-    """Return the values of attention scores kept per token and channel, before the division by tp.
+    """Return the number of attention values kept per token and channel, before the division by tp.
 
     gpt keeps 5as/2h values of 2 bytes: softmax (2 bytes), the mask (1) and the output (2) of dropout. Others keep as/h.
     """

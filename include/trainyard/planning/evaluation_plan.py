@@ -111,11 +111,12 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
 
     The training evaluates the model in its last step if `evaluation_place` is `training`. With `auto` it also does so
     if the conf names no type and no type of processing jobs can run the evaluation. This is decided before the
-    training, for all rungs of a capacity ladder.
+    training, for all tiers of a capacity ladder.
 
     Args:
         conf: the run's conf.
-        trained_on: instance type of the training; None before the training, for the plan of the most expensive rung.
+        trained_on: instance type of the training. None before the training: the result is then the most expensive of
+            the plans for its capacity tiers.
     """
     if conf.evaluation_place == Place.TRAINING:
         return _last_step(conf, "evaluation_place is training")
@@ -499,8 +500,8 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
 def _derived_run_s(conf: RunConf, start_s: float) -> int:
     """Return the time limit in seconds of the evaluation's job, for a conf without one.
 
-    It is the training's limit, or a day if that limit is longer. It is raised to four start-ups of the job if it is
-    shorter. In any case the service's limit is the maximum.
+    It is the training's limit, but at most a day, and at least four start-ups of the job. It never exceeds the
+    service's limit.
 
     Args:
         conf: the run's conf.

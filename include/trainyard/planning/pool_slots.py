@@ -79,7 +79,7 @@ def referred(value: object, conf: Mapping[str, Any]) -> object:
 
 
 def first_instance_type(conf: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's training: with a ladder or groups, that of the first rung or group.
+    """Return the instance type of a run's training: with a capacity ladder or groups, that of the first tier or group.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
@@ -97,7 +97,7 @@ def _read(
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the largest number of instances that a run's training has on any rung or in all groups, from 1 to `most`.
+    """Return the largest number of instances of a run's training on any capacity tier or in all groups, 1 to `most`.
 
     The scheduler calls this, so an invalid conf, which preflight will reject, is not an error here. A training with
     more instances than the pool has slots takes all slots, because it would never start with more.

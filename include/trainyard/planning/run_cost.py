@@ -44,7 +44,7 @@ def evaluation_fallback(
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
     """Return the most that all jobs of a run can cost: sharding, smoke test, search, training and evaluation.
 
-    With a capacity ladder, each attempt of the training counts as one on the most expensive rung.
+    With a capacity ladder, each attempt of the training counts as one on the most expensive tier.
 
     Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
     4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.
@@ -131,12 +131,12 @@ def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) 
 
 
 def training_estimate(conf: BaseRunConf) -> CostEstimate:
-    """Return the estimate of one attempt of the training, on its most expensive rung."""
+    """Return the estimate of one attempt of the training, on its most expensive capacity tier."""
     return _dearest(rung_estimate(conf, rung) for rung in conf.rungs)
 
 
 def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
-    """Return the most that one attempt of the training can cost on a rung. Raises SpecError for an unknown type."""
+    """Return the most that one training attempt can cost on a capacity tier. Raises SpecError for an unknown type."""
     return cluster_ceiling(
         conf.instances_on(rung),
         max_run_s=conf.max_run_s,

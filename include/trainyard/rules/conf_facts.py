@@ -21,7 +21,7 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
     The hyperparameters of a user's script (`ScriptConf`, which has no model) are ignored: their meaning is unknown.
 
     The peak learning rate counts as unknown if it is scaled with the batch, chosen by a search, or may be lowered by a
-    retry after a rule's stop.
+    retry after a rule stopped the training.
     """
     further = (conf.get("hyperparameters") or {}) if "model" in conf else {}
     settings = {**conf, **further}

@@ -96,10 +96,10 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdicts on the statistics, completed with the issues and verdicts that only the log provides.
+    """Return the verdicts on the statistics files, plus the issues and verdicts that only the log provides.
 
-    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: issues of the log
-    may be among the issues that the verdict on the statistics counts but does not list.
+    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: a verdict lists
+    only its first issues, so an issue of the log may already be counted in the verdict on the statistics.
 
     Args:
         watched: verdicts on the statistics of some jobs, as `merged` returns them.

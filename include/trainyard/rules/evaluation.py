@@ -229,7 +229,7 @@ class _RuleRun:
         return [issue for each in judgements if (issue := self._weigh(each, record))]
 
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
-        """Roll back the state of the rank that started. A rule over all ranks is rolled back once per attempt."""
+        """Roll back the state of the restarted rank; for a rule over all ranks, only once per attempt."""
         rank = start.rank if self._rule.IS_PER_RANK else 0
         if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
             return

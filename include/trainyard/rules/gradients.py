@@ -90,9 +90,9 @@ class ExplodingTensor(Rule):
     through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
 
     With `skipped_steps`, which the robust profile sets, gradients and outputs may be non-finite in steps that the
-    training skips. An issue then needs more such steps in a row than the script itself skips, or 5 if that number is
-    unknown. If a loss scaler may skip steps, too (`NonFinite`), an issue needs at least `skipped_steps` of them. An
-    output does not count as NaN if only its variance is NaN, as for a mask of minus infinities.
+    training skips. An issue then needs more such steps in a row than the script skips. If that number is unknown, it
+    needs 5. If a loss scaler may skip steps (see `NonFinite`), it needs at least `skipped_steps`. An output does not
+    count as NaN if only its variance is NaN, as for a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -166,7 +166,7 @@ class LiveFeed:
 
 @dataclass(slots=True)
 class _File:
-    """One part: its read position and its incomplete last line."""
+    """One statistics file (a part of an attempt): its read position and its incomplete last line."""
 
     name: str
     part: int
@@ -186,7 +186,7 @@ class _File:
     """Reader with the header's tensor names; None before the first line, and after the next part has begun."""
 
     def look(self, size: int, *, is_new: bool) -> None:
-        """Store the size at a poll; if `is_new`, the poll counts toward the polls without growth."""
+        """Store the size at a poll. If `is_new` and the size is unchanged, count one more poll without growth."""
         self.is_doubted |= size < self.offset and size != self.settled
         self.stood = self.stood + is_new if size == self.size else 0
         self.size = size
@@ -224,7 +224,7 @@ class _File:
 
 @dataclass(slots=True)
 class _Stream:
-    """The parts of one rank and attempt."""
+    """The statistics files (parts) of one rank and attempt."""
 
     rank: int
     files: dict[int, _File] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class _Stream:
         return before == 0 or is_final or has_later or self.files[before].stood > 0
 
     def _passes(self, before: int, after: list[int], *, is_final: bool) -> bool:
-        """Return whether to skip the missing parts between two others."""
+        """Return whether to skip the missing parts between part `before` and part `after[0]`."""
         if after[0] <= self.passed_to:
             return True
         if not is_final and all(self.files[each].stood < _LOOKS_AT_GAP for each in after):
@@ -305,7 +305,7 @@ class _Stream:
             self._read(file, line, previous=previous)
 
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
-        """Return the new bytes of a file whose header was read again: all bytes if the header is another one."""
+        """Return the bytes of `data` (from the file's start) that were not read yet: all if the file was replaced."""
         file.is_doubted, file.settled = False, file.size
         if file.is_same(data):
             if file.reader is None and file.header[0]:

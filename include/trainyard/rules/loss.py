@@ -40,21 +40,21 @@ class LossRule(Rule):
 class NonFinite(LossRule):
     """On any rank, the loss or the gradient norm is NaN or infinite, and the training does not skip the step.
 
-    An issue needs a number of non-finite values in a row, which the first matching case determines:
+    An issue needs a number of non-finite values in a row. The first case that applies determines the number:
 
     1. Gradient norms, if a loss scaler may skip steps (fp16 or an unknown precision): `skipped_steps`. A scaler skips
        steps whose gradient norm is not finite, and recovers. The default exceeds the number of halvings from 2^32,
        Megatron-LM's first scale, to 1.
-    2. Losses, if the gradient norm of the step is finite: `skipped_steps`, because the step damages nothing. For
+    2. Losses, if the gradient norm of the step is finite: `skipped_steps`, because the step does no damage. For
        example, torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
     3. No loss scaler, and the number of steps that the script skips is known: one more than that number. With
        `on_non_finite: fail` this is one value.
-    4. A loss scaler, or an unknown number of skipped steps: `patience`. Once the run has continued after such a value,
-       it is `skipped_steps`, because all losses are NaN after a step with NaN that is not skipped.
+    4. A loss scaler, or an unknown number of skipped steps: `patience`. After a finite value has followed a non-finite
+       one: `skipped_steps`, because the run skips such steps. If it did not, all later losses would be NaN.
 
-    In every case it is more than the script is known to skip. If the script ended the run at a non-finite step, this
-    step is enough, unless its gradient norm is finite. Source: torchtitan checks both before each optimizer step
-    (torchtitan/train.py, 2026-08).
+    The number is always larger than the number of steps that the script is known to skip. If the script ended the run
+    at a non-finite step, this step is enough. The exception is a step whose gradient norm is finite. Source: torchtitan
+    checks both before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -104,7 +104,7 @@ class _NonFinite(RuleState[StepRecord]):
 
         Args:
             name: name of the value, `loss` or `gradient norm`.
-            allows: whether a non-finite value does no damage at this step.
+            allows: whether a non-finite value is harmless at this step.
         """
         has_continued = self._may_skip and self._rows[name].has_ended
         return self._most if allows or has_continued else self._fewest
@@ -132,8 +132,8 @@ class LossSpike(LossRule):
     - For `stop_steps` steps and at least `stop_patience` losses, each loss is above `stop_growth` times the run's
       earlier maximum. The other conditions are about these losses.
     - The median of each third is at least `stop_growth` times that of the third before.
-    - The logarithm of the second such factor is at least `stop_acceleration` times that of the first (1 is exponential
-      growth).
+    - The logarithm of the growth from the second third to the last is at least `stop_acceleration` times that from the
+      first third to the second (1 is exponential growth).
     - The newest loss and the median of the last third are above `stop_ratio` times the earlier maximum.
     - In six equal pieces of the last two thirds, each median is at least `stop_growth` times that of the piece before.
 

@@ -22,9 +22,9 @@ _MOST = 0.7  # of a window
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
 
-    The first observation after a start is left out as warm-up, and a start with another number of ranks resets the
-    rule. A median needs most of a window. It must be too low for half a window, so that a short load on the machine is
-    not an issue.
+    The first observation after each start of the processes is left out as warm-up. A start with another number of ranks
+    resets the rule. A median needs at least `least` observations, and 70 % of a window. It must be too low for half a
+    window, so that a short load on the machine is not an issue.
     """
 
     READS = (Start, StepRecord)
@@ -132,9 +132,10 @@ class StepOutlier(Rule):
 
     Source: SageMaker Developer Guide, StepOutlier (5; smdebug-rulesconfig 1.0.1 has 3). A few long steps raise both
     mean and deviation. The robust profile therefore uses median and MAD, requires at least twice the median, and skips
-    the first step of a start. It also requires a minimum cost of the outliers, since steps of milliseconds vary on a
-    shared machine. For the same reason an outlier must exceed the median by a few time slices of other processes
-    (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the cores), with at most 8 cores: 2.8 ms).
+    the first step after each start of the processes. It also requires a minimum cost of the outliers, since steps of
+    milliseconds vary on a shared machine. For the same reason an outlier must exceed the median by a few time slices of
+    other processes (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the cores), with at most 8 cores:
+    2.8 ms).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.

@@ -58,7 +58,7 @@ class Reactions:
         return self._rules.get(name)
 
     def of_rule(self, rule: str) -> RuleAction | None:
-        """Return the action after an issue of severity error of a catalogue rule; None if the rule is not evaluated."""
+        """Return the action that follows an error found by this catalogue rule; None if the rule is not evaluated."""
         found = next(
             (
                 each

@@ -47,7 +47,7 @@ class WatchPlan:
     def absence_s(self, before_s: float = 0.0) -> float:
         """Return the seconds to wait for a missing job before the state of the watched task is checked.
 
-        The first wait is two pauses; each further wait is twice as long as the previous, at most twelve pauses.
+        The first wait is 2 * `pause_s`. Each further wait is twice as long as the previous, at most 12 * `pause_s`.
 
         Args:
             before_s: seconds of the previous wait; 0 for the first.
@@ -79,7 +79,8 @@ class WatchPlan:
 def with_idle_rule(rules: tuple[Any, ...], minutes: float | None) -> tuple[Any, ...]:
     """Return the run's rules, with the rule on idle accelerators if `minutes` is set.
 
-    That rule stops the training after its accelerators were idle for `minutes`. Empty rules then become `default`.
+    That rule stops the training after its accelerators were idle for `minutes`. Empty `rules` mean all rules, so the
+    entry `default` then stands for them.
     """
     if minutes is None:
         return rules

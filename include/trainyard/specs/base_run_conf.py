@@ -27,7 +27,7 @@ class BaseRunConf:
 
     Attributes:
         processes_per_instance: ranks per instance; None = one per accelerator of its type, one on a CPU type.
-        capacity_ladder: capacity tiers to try in order. The first rung replaces instance_type, instance_count and
+        capacity_ladder: capacity tiers to try in order. The first tier replaces instance_type, instance_count and
             use_spot_instances; empty = these three fields are the only tier.
         heartbeat_timeout_s: longest time between two progress reports of a training. After a longer time, the training
             is stopped, and a new attempt resumes it; 0 = no limit.
@@ -114,7 +114,7 @@ class BaseRunConf:
     intended_uses: str | None = None
 
     def __post_init__(self) -> None:
-        """Apply the ladder's first rung or the group of the ranks to the instance fields, and check all fields.
+        """Set the instance fields from the first capacity tier or from the ranks' instance group; check all fields.
 
         Raises:
             SpecError: fields are invalid; the error lists all faults.
@@ -163,7 +163,7 @@ class BaseRunConf:
         return None
 
     def instances_on(self, rung: CapacityRung) -> Mapping[str, int]:
-        """Return the number of instances of each type that the training has on a rung of `rungs`."""
+        """Return the number of instances of each type that the training has on a capacity tier."""
         return {rung.instance_type: rung.instance_count or self.instance_count}
 
     @property
@@ -184,14 +184,14 @@ class BaseRunConf:
 
     @property
     def ranks_per_instance(self) -> int:
-        """Ranks per instance of the run's instance type; with a capacity ladder, that is the first rung's type."""
+        """Ranks per instance of the run's instance type; with a capacity ladder, that is the first tier's type."""
         return self.ranks_on(self.instance_type)
 
     @property
     def processes_per_host(self) -> int | None:
         """Ranks per instance for the job's request.
 
-        None if the rungs have different numbers of accelerators: the toolkit then starts one rank per accelerator.
+        None if the capacity tiers differ in accelerators: the toolkit then starts one rank per accelerator.
         """
         counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
         return counts.pop() if len(counts) == 1 else None

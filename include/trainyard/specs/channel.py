@@ -91,7 +91,7 @@ Channel = TrainingInput | FileSystemInput | DatasetInput
 
 
 def read_channel(value: object, *, where: str = "channel") -> Channel:
-    """Return the channel from the user's value: an `s3://` URI, or the fields of one of the three kinds.
+    """Return a channel from an `s3://` URI, or from the fields of TrainingInput, FileSystemInput or DatasetInput.
 
     Raises:
         SpecError: the value is not one of these.

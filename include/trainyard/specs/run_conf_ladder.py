@@ -19,7 +19,7 @@ _REPLACED = ("instance_type", "instance_count")
 
 
 def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
-    """Yield a finding for each field that contradicts the first rung, which replaces it.
+    """Yield a finding for each field that differs from the first capacity tier, whose value replaces it.
 
     A field with its default value does not count.
     """
@@ -35,7 +35,7 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def group_contradictions(conf: BaseRunConf, group: InstanceGroup) -> Iterator[Finding]:
-    """Yield a finding for each field that contradicts the group of the ranks, as for a ladder's first rung."""
+    """Yield a finding for each field that differs from this instance group, whose value replaces it."""
     by = f"the group {group.instance_group_name} of instance_groups"
     yield from _replaced(conf, group, by=by, there="group")
 
@@ -56,7 +56,7 @@ def _replaced(
 
 
 def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield an error for each rung after the first whose ranks cannot divide the global batch evenly."""
+    """Yield an error for each capacity tier but the first, if its ranks cannot divide the global batch evenly."""
     for index, rung in enumerate(conf.capacity_ladder[1:], 1):
         ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
         readers = conf.num_readers_of(ranks)

@@ -157,7 +157,7 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield the faults of trials that have one end or choice of one range, and otherwise the values of the conf."""
+    """Yield the faults of trials with one hyperparameter at an end or choice of its range, the rest as in the conf."""
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
         trial = with_values(conf, {"max_steps": trial_steps(conf), **searched})

@@ -126,7 +126,7 @@ class ScriptConf(BaseRunConf):
         return next(chosen, next(iter(self.instance_groups), None))
 
     def instances_on(self, rung: CapacityRung) -> Mapping[str, int]:
-        """Return the instances of each type on a rung; with groups, those of all groups."""
+        """Return the number of instances of each type on a capacity tier; with groups, those of all groups."""
         if self.instance_groups:
             return instances_of(self.instance_groups)
         return BaseRunConf.instances_on(self, rung)
@@ -182,7 +182,7 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _groups(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield the faults of the groups that the job's spec does not report."""
+    """Yield the faults of the instance groups: a capacity ladder beside them, a malformed type, or no instances."""
     if conf.instance_groups and conf.capacity_ladder:
         yield Finding(
             where="instance_groups",

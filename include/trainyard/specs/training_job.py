@@ -186,7 +186,7 @@ class TrainingJobSpec:
 
     @property
     def program(self) -> str | None:
-        """The Python program that the toolkit starts: the entry point, or the one that passes `arguments` to it."""
+        """The Python program that the toolkit starts: the entry point, or a wrapper that passes `arguments` to it."""
         return ARGUMENTS_PROGRAM if self.arguments else self.entry_point
 
     @property

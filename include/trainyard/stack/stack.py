@@ -199,7 +199,7 @@ class Stack:
 
 
 def _is_migrated(home: Home) -> bool:
-    """Return whether the database has the tables of the installed Airflow and providers, and the pool."""
+    """Return whether the database has the tables of the installed Airflow and providers, and the training pool."""
     marker = _marker(home)
     return home.database.exists() and marker.exists() and marker.read_text() == _versions()
 

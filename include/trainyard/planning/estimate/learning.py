@@ -152,7 +152,7 @@ def _scaled(
     """Return the seconds from a fit over other jobs: seconds per step, and seconds per operation of a rank.
 
     The operations of a narrow model count more, if the slowdown of all these jobs is known (`JobWork.slowdown`). If no
-    loop was timed, or the job's operations are unknown, it fits fixed seconds instead of the seconds per step.
+    loop was timed, or the job's operations are unknown, the fit has fixed seconds in place of the seconds per step.
     """
     is_known = all(each.slowdown for each in (work, *(each.work for each in measured)))
     per_rank = _slowed_per_rank if is_known else _per_rank

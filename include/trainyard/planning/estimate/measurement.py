@@ -42,8 +42,8 @@ class RunMeasurement:
 
     Attributes:
         measured_at: time of the measurement in epoch seconds.
-        between_jobs_s: seconds of wall time in which no job ran and nobody was asked: Airflow's tasks, and sharding in
-            the worker.
+        between_jobs_s: seconds of wall time without a job and without a wait for a person's answer: Airflow's tasks,
+            and sharding in the worker.
         data: key of its data (`data_key`).
         test_units: tokens or rows of the test split; None if it was not measured.
     """
