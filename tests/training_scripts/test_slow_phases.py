@@ -1,4 +1,4 @@
-"""The scripts of Hugging Face and TensorFlow print heartbeats in each phase that may outlast the limit on silence.
+"""The scripts of Hugging Face and TensorFlow print heartbeats in long phases, and a stop ends an evaluation.
 
 The frameworks are those of the engine's images.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -17,27 +18,29 @@ from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import SCRIPTS, TINY
 from tests.training_scripts.shard_writer import write_token_dataset
 
-SLOW_PHASES = Path(__file__).with_name("slow_phases.py")
 PHASES = {
     "huggingface": {"first step", "save", "model", "load"},
     "tensorflow": {"first step", "save", "load"},
 }
-SETTINGS = TINY | {"eval_interval": 2, "checkpoint_interval": 1, "warmup_steps": 0}
+SETTINGS = {name: value for name, value in TINY.items() if name != "max_steps"} | {
+    "eval_interval": 2,
+    "checkpoint_interval": 1,
+    "warmup_steps": 0,
+}
 
 
-def train(framework: str, folder: Path) -> str:
-    """Return the output of a training whose slow phases wait for heartbeats; it must succeed."""
+def train(program: str, framework: str, folder: Path, **others: int) -> tuple[int, str]:
+    """Return the exit code and the output of a training by a program of this folder."""
     python = need_image(framework) / "bin" / "python"
     documents = [bytes(range(at, at + 50)) for at in range(24)]
     data = write_token_dataset(
         folder / "data", {"train": documents[:16], "validation": documents[16:]}
     )
     channels = {f"SM_CHANNEL_{each.upper()}": str(data / each) for each in ("train", "validation")}
-    settings = {name: value for name, value in SETTINGS.items() if name != "max_steps"}
     done = subprocess.run(
         [
-            *(str(python), "-W", "ignore", str(SLOW_PHASES), framework),
-            *(text for name, value in settings.items() for text in (f"--{name}", str(value))),
+            *(str(python), "-W", "ignore", str(Path(__file__).with_name(program)), framework),
+            *(text for name, value in (SETTINGS | others).items() for text in (f"--{name}", str(value))),
         ],
         env={
             **os.environ,
@@ -54,17 +57,34 @@ def train(framework: str, folder: Path) -> str:
         check=False,
         timeout=2 * EVENT_LIMIT_S,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return done.returncode, done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["huggingface", "tensorflow"])
 def test_each_slow_phase_prints_heartbeats(framework: str, tmp_path: Path) -> None:
-    output = train(framework, tmp_path)
+    code, output = train("slow_phases.py", framework, tmp_path)
 
+    assert code == 0, output
     assert set(re.findall(r"^(.+) ends$", output, re.MULTILINE)) == PHASES[framework]
     lines = [line for line in output.splitlines() if line.startswith("trainyard ")]
     evaluations = [at for at, line in enumerate(lines) if line.startswith("trainyard eval ")]
     assert len(evaluations) == 2, output
     assert all(lines[at - 1].startswith("trainyard alive step=") for at in evaluations), output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["huggingface", "tensorflow"])
+@pytest.mark.parametrize("max_steps", [2, 6])
+def test_a_stop_ends_an_evaluation_and_a_checkpoint_follows(
+    framework: str, max_steps: int, tmp_path: Path
+) -> None:
+    """The first evaluation is after step 2."""
+    rare = {"checkpoint_interval": 100, "max_steps": max_steps}
+
+    code, output = train("stopped_evaluation.py", framework, tmp_path, **rare)
+
+    assert code == 128 + signal.SIGTERM, output
+    assert "SIGTERM: the validation after step 2 is NOT MEASURED" in output
+    assert "trainyard eval " not in output
+    assert "trainyard durable step=" in output

@@ -19,6 +19,7 @@ from huggingface_trainer.divergence import divergence
 from trainyard_watch.distributed import Ranks
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S
 from trainyard_watch.model_limit import ModelLimit
+from trainyard_watch.stopping import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,13 +111,23 @@ class Reports(TrainerCallback):
 
     def on_prediction_step(
         self,
-        args: TrainingArguments,  # noqa: ARG002  # the interface
+        args: TrainingArguments,
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Report the run as alive after each batch of an evaluation."""
+        """Report the run as alive after each batch of an evaluation; on a stop, request a checkpoint.
+
+        Raises:
+            StoppedError: any rank received SIGTERM. All ranks raise it after the same batch.
+        """
         self._metrics.write_alive(state.global_step)
+        if not agree(self._stop.received, args.device):
+            return
+        self.is_stopping = control.should_training_stop = control.should_save = True
+        self._idle_since = time.monotonic()
+        self.keep_alive(state.global_step)  # until `on_save`
+        raise StoppedError
 
     def on_log(
         self,

@@ -33,7 +33,7 @@ from trainyard_watch.metrics import MetricsWriter
 from trainyard_watch.model_limit import NO_MODEL, ending_together
 from trainyard_watch.retention import LocalLayout, Retention, remove
 from trainyard_watch.run import current_ranks
-from trainyard_watch.stopping import EXIT_CODE_TERMINATED
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Samples:
 
 
 class ScheduledTrainer(Trainer):
-    """A Trainer with the learning rate schedule of train_ddp.py."""
+    """A Trainer with the learning rate schedule of train_ddp.py, whose evaluations a stop ends."""
 
     def __init__(self, schedule: LearningRateSchedule, **members: Any) -> None:
         super().__init__(**members)
@@ -78,6 +78,14 @@ class ScheduledTrainer(Trainer):
             schedule, wanted = self._schedule, optimizer or self.optimizer
             self.lr_scheduler = LambdaLR(wanted, lambda step: schedule.at(step) / schedule.peak)
         return self.lr_scheduler
+
+    def evaluate(self, *args: Any, **members: Any) -> dict[str, float]:
+        """Return the metrics of an evaluation; none after a stop, which ends the evaluation without a result."""
+        try:
+            return super().evaluate(*args, **members)
+        except StoppedError:
+            log.warning("SIGTERM: the validation after step %d is NOT MEASURED", self.state.global_step)
+            return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +174,10 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED
     if reports.evaluated_step < plan.max_steps:
-        trainer.evaluate()
+        with closing(reports):
+            trainer.evaluate()
+    if reports.is_stopping and reports.evaluated_step < plan.max_steps:
+        return EXIT_CODE_TERMINATED
     with metrics.kept_alive(trainer.state.global_step):
         _end(trainer, reports, metrics, seconds=time.monotonic() - began)
     return 0

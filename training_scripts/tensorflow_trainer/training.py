@@ -95,6 +95,7 @@ class TensorFlowTraining:
         self._step, self._validation_loss = 0, math.nan
         # The same on all hosts; `stop` may change at any time, on some hosts only.
         self._is_stopping, self._has_stepped = False, False
+        self._is_evaluation_stopped = False  # on the first host
         with self._metrics.kept_alive():
             self._state = self._resume()
         strategy.compile(
@@ -121,13 +122,13 @@ class TensorFlowTraining:
         )
         while self._step < self._max_steps and not self._is_stopping:
             self._make_step()
-        if self._step < self._max_steps:
+        if self._step == self._max_steps and math.isnan(self._validation_loss):
+            self._evaluate()
+        if self._step < self._max_steps or self._is_evaluation_stopped:
             log.warning("SIGTERM: stopping after step %d", self._step)
             self._save()
             self._strategy.leave()
             return EXIT_CODE_TERMINATED
-        if math.isnan(self._validation_loss):
-            self._evaluate()
         with self._metrics.kept_alive(self._step):
             self._end(seconds=time.monotonic() - began)
         self._strategy.leave()
@@ -216,7 +217,7 @@ class TensorFlowTraining:
         self._logged_at, self._logged_step, self._digest = now, self._step, 0
 
     def _evaluate(self) -> None:
-        """Measure the validation loss on the first host only."""
+        """Measure the validation loss on the first host only; a SIGTERM there ends this without a result."""
         if not self._strategy.is_chief:
             self._validation_loss = 0.0
             return
@@ -225,6 +226,10 @@ class TensorFlowTraining:
         chosen = np.arange(wanted) * len(self._validation) // wanted
         losses = []
         for part in np.split(chosen, range(batch, wanted, batch)):
+            if self._stop.received:
+                log.warning("SIGTERM: the validation after step %d is NOT MEASURED", self._step)
+                self._is_evaluation_stopped = True
+                return
             losses.append(float(self._loss(self._state["weights"], self._validation[part])))
             self._metrics.write_alive(self._step)
         sizes = [min(batch, wanted - at) for at in range(0, wanted, batch)]
