@@ -42,7 +42,7 @@ HOW_IT_ENDS = (
 
 
 class BuildImages(StrEnum):
-    """Policy for an engine image that a job needs and that is not built."""
+    """Policy if a job needs an engine image that is not built."""
 
     ON_DEMAND = "on-demand"
     NEVER = "never"

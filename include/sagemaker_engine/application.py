@@ -150,7 +150,9 @@ def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> J
         **Endpoints(context, tables).handlers(),
     }
     if undeclared := set(handlers) ^ set(answered()):
-        raise LookupError(f"coverage.py and the handlers differ in {', '.join(sorted(undeclared))}")
+        raise LookupError(
+            f"coverage.py and the handlers differ in {', '.join(sorted(undeclared))}; add these operations to both"
+        )
     return JsonService(
         model=load_model("sagemaker"),
         handlers=handlers,

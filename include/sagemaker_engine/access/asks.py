@@ -97,7 +97,7 @@ Uploads = dict[str, dict[str, tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestScope:
-    """The account, and the default region of requests that state none."""
+    """The account, and the region of a request that names no region."""
 
     account: str
     region: str

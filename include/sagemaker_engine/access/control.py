@@ -98,7 +98,7 @@ class AccessControl:
             self._policies = _Policies.from_document(json.loads(path.read_text(encoding="utf-8")))
 
     def refuse(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
-        """Reject a request that is not allowed, with its service's error; return None if it is allowed."""
+        """Return None if a request is allowed; otherwise answer it with its service's error and return the body."""
         access_key = access_key_of(environ)
         if access_key is None:
             return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """State outside the request that Create operations check: objects in S3, roles in IAM."""
+    """Resources of other services that Create operations check: objects in S3, roles in IAM."""
 
     objects: ObjectStore
     moto: MotoBackend

@@ -98,7 +98,7 @@ def has_local_storage(instance_type: str) -> bool:
 
 
 def local_storage_gb(instance_type: str) -> int | None:
-    """Return the GB of a type's NVMe disks; None if it has none, or if their size is unknown."""
+    """Return the size in GB of a type's NVMe disks; None if it has no such disks, or if their size is unknown."""
     family, size = _family_and_size(instance_type)
     return LOCAL_STORAGE_GB.get(family, {}).get(size)
 

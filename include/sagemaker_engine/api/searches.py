@@ -39,7 +39,7 @@ def make_ports(
 ) -> SearchPorts[Row, Job]:
     """Return the functions and tables by which all tuning jobs, or all AutoML jobs, use the engine.
 
-    They create their training and processing jobs by the API's own Create handlers.
+    The tuning and AutoML jobs create training and processing jobs by the API's own Create handlers.
     """
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,

@@ -31,7 +31,7 @@ def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> 
     """Check that the account's quotas allow the job, which the `with` block starts.
 
     The steps of an AutoML job do not count: they run on the service's own instances. Quotas are not
-    checked if the name is taken, because the request then fails for its name.
+    checked if the name is taken, because the request is then rejected for its name.
 
     Raises:
         ServiceError: ResourceLimitExceeded, in the service's wording.

@@ -76,8 +76,8 @@ class TrainingPlans:
         """Return the offers for a request, or the extensions on offer for a plan.
 
         Raises:
-            ValidationError: A request without a plan does not have exactly one of InstanceType and UltraServerType, or
-                its times are contradictory.
+            ValidationError: A request without a plan has none or both of InstanceType and UltraServerType, or its
+                times are contradictory.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request

@@ -54,7 +54,7 @@ MOST_NAMES = 5
 class NotInS3Error(S3Error):
     """S3 rejected some changes of a mirrored folder.
 
-    `code` is the code of the first transient error; without a transient error, of the first error.
+    `code` is the code of the first transient error, or of the first error if no error is transient.
     """
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:

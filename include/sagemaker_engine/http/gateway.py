@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 class Gateway:
     """Routes by `X-Amz-Target`, then by the service of the signature.
 
-    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. Requests signed for S3
-    go to S3, those signed for a service that is not in `by_scope` to moto. Unsigned requests go to moto if they have an
-    unknown target or use the query or Smithy protocol, and otherwise to S3.
+    `by_target` maps target prefixes (`SageMaker`) to applications. `by_scope` maps signing names to applications.
+    Requests signed for S3 go to S3. Requests signed for a service that is not in `by_scope` go to moto. Unsigned
+    requests go to moto if they have an unknown target or use the query or Smithy protocol, and otherwise to S3.
     """
 
     by_target: Mapping[str, WSGIApplication]

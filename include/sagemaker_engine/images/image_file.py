@@ -254,7 +254,10 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
 
 
 def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
-    """Return the target of the first pattern that matches an image URI, or None."""
+    """Return the target to which `own` maps an image URI, or None.
+
+    `own` maps patterns to targets. The first pattern that matches is used.
+    """
     matches = (
         target
         for pattern, target in own.items()

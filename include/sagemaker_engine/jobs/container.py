@@ -97,8 +97,8 @@ def base_environment(
 ) -> dict[str, str]:
     """Return the variables that the image and the platform set for every process of the job.
 
-    `stubs` is the folder of the warm workers' programs, or None without them. `endpoint_url` is the engine's URL as
-    seen from inside the instance, or None if the job must not reach the engine.
+    `stubs` is the folder of the warm workers' programs (package `warm`), or None without them. `endpoint_url` is the
+    engine's URL as seen from inside the instance, or None if the job must not reach the engine.
     """
     path = [
         *([f"{stubs}/bin"] if stubs else []),

@@ -88,8 +88,8 @@ def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
 def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsage]:
     """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
 
-    A program forked by the warm parent is that parent's descendant, but in the instance's namespace. If the instance
-    has no PID namespace, only descendants count.
+    A program forked by the warm parent (package `warm`) is in the instance's namespace, although it is the warm
+    parent's descendant. If the instance has no PID namespace, only descendants of the process count.
     """
     if first not in processes:
         return []

@@ -62,10 +62,10 @@ def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
 
 
 def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
-    """Return the folder for an instance's files of one channel.
+    """Return the folder on this machine for an instance's files of one channel.
 
-    If this machine can mount, the folder is outside the instance's /opt/ml and is mounted there. Otherwise it is the
-    folder that programs read.
+    If this machine can mount, the folder is outside the instance's /opt/ml folder and is mounted there. Otherwise the
+    folder is inside the /opt/ml folder, and programs read it directly.
     """
     if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name

@@ -192,7 +192,7 @@ def _binds(
 
 
 def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple[str, str]]:
-    """Return the read-only folders of the instance: streamed channels, the warm workers' programs and socket."""
+    """Return the read-only folders of the instance: streamed channels, and the stubs and socket of package `warm`."""
     folders = [(str(source), target) for source, target in request.read_only]
     stubs = job.settings.root / "warm"
     if ground.has_mounts and stubs.exists():

@@ -100,7 +100,7 @@ class LogFile:
     def _append(self, data: bytes) -> None:
         """Write the lines. A full disk may accept only a part of them.
 
-        If it cuts a line, the next write begins with a newline; readers skip the incomplete line.
+        If a line is cut, the next write begins with a newline; readers skip the incomplete line.
         """
         rest = b"\n" + data if self._is_torn and data else data
         try:

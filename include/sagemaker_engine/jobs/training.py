@@ -258,7 +258,7 @@ class TrainingRun:
 class CapacityRequest:
     """One attempt's request for instances. `order` returns the reason to end the job, or None.
 
-    Without a training plan, instances are available unless a fault withholds them.
+    Without a training plan, only a fault can withhold instances.
     """
 
     fault_store: FaultStore

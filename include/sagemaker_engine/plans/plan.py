@@ -69,7 +69,7 @@ class Reservation:
 
     @property
     def usable_instances(self) -> int:
-        """Return the instances for jobs, without the spare ones of UltraServers."""
+        """Return the number of instances for jobs, without the spare instances of UltraServers."""
         servers = self.ultra_servers
         return self.instances - (servers.count * servers.spare_each if servers else 0)
 

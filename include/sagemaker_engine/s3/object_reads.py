@@ -86,8 +86,8 @@ def get_object_attributes(store: ObjectStore, request: S3Request) -> Response:
 def check_conditions(request: S3Request, info: ObjectInfo, *, prefix: str = "") -> None:
     """Check If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC 9110, 13.2.2).
 
-    On a copy's source, `prefix` is the beginning of these headers' names. PreconditionFailed is then raised
-    instead of NotModified.
+    For the source of a copy, `prefix` is `x-amz-copy-source-`, with which these headers' names begin. In that case
+    PreconditionFailed is raised instead of NotModified.
 
     Raises:
         S3Error: PreconditionFailed, NotModified.

@@ -93,8 +93,8 @@ class EgressProxy:
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
         """Open and return the connection for the request whose `head` came from the socket `inside`.
 
-        The head is sent on the new connection, except for a tunnel (CONNECT) without this machine's own proxy: it is
-        confirmed to `inside` instead.
+        The head is sent on the new connection. The exception is a tunnel (CONNECT) that does not use this machine's own
+        proxy: instead of sending the head, the function sends the response 200 to `inside`.
 
         Raises:
             ForbiddenTargetError: The host is this machine.
@@ -174,7 +174,10 @@ class _UpstreamProxy:
     def connect(
         self, line: bytes, fields: bytes, *, drops: tuple[bytes, ...] = (), adds: bytes = b""
     ) -> socket.socket:
-        """Return a connection to which a request's head was sent, authorized, with fields dropped and added."""
+        """Connect to the proxy, send it a request's head with the authorization, and return the connection.
+
+        `drops` are the beginnings of fields to remove from the head, `adds` are fields to add.
+        """
         outside = socket.create_connection(self.address, CONNECT_TIMEOUT_S)
         if self.authorization:
             drops = (*drops, b"proxy-authorization:")

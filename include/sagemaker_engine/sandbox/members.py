@@ -43,8 +43,8 @@ def members(first: int) -> list[Member]:
 def training_process(first: int) -> int | None:
     """Return the process id of a rank of an instance; None after the instance's end.
 
-    It is the first process with RANK in its environment. The environment of a warm process is not visible. In that
-    case it is the largest process besides process 1, or process 1 if it is the only one.
+    It is the first process with RANK in its environment. If no RANK is visible, because the programs are forks of the
+    warm parent (package `warm`), it is the largest process besides process 1, or process 1 if it is the only one.
     """
     found, rank = _scanned(first)
     for _ in range(_RESCANS):

@@ -16,7 +16,7 @@ CHUNK_BYTES = 1 << 18
 
 
 class Relay:
-    """Relay for instances: it accepts connections in their networks and opens its own in the machine's network."""
+    """Relay for instances: for each connection in their networks it opens one in the machine's network."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
         """`target` returns the address to connect to; it is called per connection, since an engine may restart."""

@@ -35,7 +35,7 @@ class SearchKind:
 
     Attributes:
         noun: name of the kind in the log.
-        link: member of a job's stored request with the ARN of its search.
+        link: member of a job's stored request; its value is the ARN of the job's search.
         stopping: members of the state of a stopping search.
         failed: members of the state of a failed search.
         end_key: member of the state with the time of the end.
@@ -148,7 +148,7 @@ class Search(ABC, Generic[Row, Job]):
         """
 
     def _poll(self, job: Job) -> Job | None:
-        """Launch the job if it was not launched, record its result if it has ended, and return it.
+        """Launch the job if it was not launched, record its result if it has ended, and return the job.
 
         A deleted job is recorded as failed; a job that should stop is stopped. If the search is ending, remove a job
         that was not launched and return None.

@@ -99,6 +99,9 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return the tags to search for a digest that is given without a tag: those in the table of AWS's images."""
+    """Return a repository's tags in the table of AWS's images.
+
+    A digest that is given without a tag is compared with the digests of these tags.
+    """
     known = aws_images().repositories.get(repository)
     return sorted(known.tags) if known else ()

@@ -100,7 +100,7 @@ class Quotas:
     def room_for(
         self, store: JobStore, kind: ResourceKind, request: Mapping[str, Any], region: str
     ) -> Iterator[None]:
-        """Check that the quotas allow a job in addition to the running ones; the `with` block must store it.
+        """Check that the quotas allow a job in addition to the running ones; the `with` block must store the job.
 
         No other job is checked until the block ends.
 

@@ -146,7 +146,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return `shares` after conversion to trial values: integers and categories are at their intervals' centres."""
+    """Round the positions of integers and categories to the centres of their intervals; return `shares`."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

@@ -34,7 +34,7 @@ class TrialPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One trial: its hyperparameter values, its objective (the last value that it logged) and the earlier values.
+    """One trial: its hyperparameter values, its objective (the last value that it logged) and all logged values.
 
     `curve` has every value of the objective metric in the order of the log, one per epoch. `stopped` is true if the
     search stopped the trial early.

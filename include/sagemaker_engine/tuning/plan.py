@@ -128,9 +128,9 @@ def read_hyperband(
 
 
 def with_chosen_ranges(ranges: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return (ParameterRanges, fixed values by name), between which the AutoParameters are divided.
+    """Convert AutoParameters to ranges or fixed values; return (ParameterRanges, fixed values by name).
 
-    An AutoParameter gets a range if its hint is a positive number; otherwise the hint is its fixed value.
+    An AutoParameter becomes a range if its hint is a positive number; otherwise the hint is its fixed value.
 
     The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
     between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times.

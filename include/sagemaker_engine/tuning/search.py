@@ -42,8 +42,8 @@ def suggest(
     """Return the values of trial `number`; the same arguments give the same values.
 
     Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube. No point is
-    repeated while the space has untried points; in spaces of more than 100,000 points this is attempted with 31 random
-    draws only. With an empty space every trial gets the empty point.
+    repeated while the space has untried points. In spaces of more than 100,000 points, a repeated point is possible
+    after 31 random draws. If the space is empty, every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is TuningStrategy.GRID:

@@ -32,7 +32,7 @@ class TrialRow:
 
     @property
     def job_kind(self) -> ResourceKind:
-        """Return the kind of job that a trial is."""
+        """Return the kind of the trial's job."""
         return ResourceKind.TRAINING
 
     @property

@@ -87,9 +87,9 @@ def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocati
 
 
 def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Check that the program can use the variables that the interpreter or a library read at the parent's start.
+    """Check the environment variables that the interpreter or a library read when the warm parent started.
 
-    Their values in `wanted`, the program's environment, and in `own`, the parent's, must be equal.
+    Each must have the same value in `wanted`, the program's environment, and in `own`, the parent's environment.
 
     Raises:
         UnfitError: A value differs.

@@ -52,7 +52,7 @@ class ParentProcess:
 
 
 class WarmParent:
-    """The warm parent of one engine. It outlives a killed engine for some seconds, so that the next can adopt it."""
+    """The warm parent of an engine. It outlives a killed engine by seconds, so that the next engine can adopt it."""
 
     def __init__(self, root: Path) -> None:
         """`root` is the engine's state folder. No process runs before `start`."""

@@ -79,8 +79,8 @@ def _preload_toolkits() -> None:
 def _keep_service_models() -> None:
     """Make botocore parse each of its JSON files once for all programs, instead of once per program.
 
-    Every botocore session loads its service models again, which takes most of the time in which the toolkit downloads
-    the source archive.
+    Otherwise every botocore session loads its service models again. That takes most of the time that the toolkit needs
+    to download the source archive.
     """
     import boto3  # noqa: PLC0415  (slow import)
     import botocore.loaders  # noqa: PLC0415  (slow import)

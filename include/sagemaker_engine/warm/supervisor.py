@@ -171,7 +171,10 @@ class WarmSupervisor:
                     _kill(child, number, group=False)
 
     def _catches(self, pid: int, number: int) -> bool:
-        """Return whether the program handles the signal. Process 1 of a namespace does not receive other signals."""
+        """Return whether the program handles the signal.
+
+        As process 1 of a namespace it receives only signals that it handles.
+        """
         descriptor = os.open(f"{pid}/status", os.O_RDONLY, dir_fd=self._host_proc)
         with os.fdopen(descriptor, "rb") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""CreateAutoMLJob and DescribeAutoMLJob: the first version of the API for the same jobs.
+"""CreateAutoMLJob and DescribeAutoMLJob: the first version of the AutoML API, converted to the second version.
 
 Airflow's stock AutoML operator and `AutoML` of the SDK v2 use it.
 """

@@ -22,9 +22,10 @@ class TokenReusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPackage:
-    """Request for a package. `account_arn` ends in `model-package/`.
+    """Request for a package.
 
-    `group` is the Describe response of its group, or None for an unversioned package.
+    `account_arn` is the beginning of the package's ARN, up to `model-package/`. `group` is the Describe response of
+    the package's group, or None for an unversioned package.
     """
 
     account_arn: str
@@ -40,7 +41,9 @@ class NewPackage:
 
 
 def add_package(database: Database, package: NewPackage) -> str:
-    """Insert the package and return its ARN; a repeated request (same token and content) gets the ARN of the first.
+    """Insert the package and return its ARN.
+
+    If an earlier request had the same token and content, return the ARN of the earlier package.
 
     Raises:
         TokenReusedError: The client token was used before, with another request.

@@ -115,9 +115,10 @@ class ModelPackages:
         }
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of a group's packages; without a group, of the packages with the request's ModelPackageType.
+        """Return one page of a group's packages.
 
-        The default type is Unversioned, that is, packages without a group.
+        If the request has no group, the page has the packages of the request's ModelPackageType. The default type is
+        Unversioned, that is, packages without a group.
         """
         request = call.request
         conditions = []

@@ -84,7 +84,7 @@ def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float)
 
 
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
-    """Assign a matching available pool to the new job `name`; return the name of the pool's job, or None.
+    """Assign a matching available pool to the new job `name`; return the name of the job that retained it, or None.
 
     Pools of older jobs are taken first. Concurrent calls never get the same pool.
     """
