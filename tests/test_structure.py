@@ -1,4 +1,4 @@
-"""Structure of the tree: unique class names, few levels of own classes, no import circles."""
+"""Structure of the tree: unique class names, few levels of own classes, no import circles, no foreign links."""
 
 from __future__ import annotations
 
@@ -109,6 +109,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert (
         list(_circles({path: set(_imports(path, tree)) for path, tree in modules().items()})) == []
     )
+
+
+def test_no_tracked_link_leads_out_of_the_tree() -> None:
+    """A link to a place of one machine is broken in every clone."""
+    listed = subprocess.run(
+        [GIT, "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    links = [path for path in map(REPOSITORY.joinpath, listed) if path.is_symlink()]
+    assert [str(path) for path in links if not path.resolve().is_relative_to(REPOSITORY)] == []
 
 
 def test_what_a_module_imports_from_another_is_there() -> None:
