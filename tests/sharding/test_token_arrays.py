@@ -254,6 +254,43 @@ def test_a_capped_npy_file_is_read_up_to_the_cap(
     assert result.index.num_rows == 2000
 
 
+def write_pairs(folder: Path, documents: Documents) -> None:
+    """Write the documents as two Megatron arrays, a and b, of 150 documents each."""
+    folder.mkdir()
+    for name, own in {"a": documents[:150], "b": documents[150:]}.items():
+        as_megatron(folder, own)
+        for suffix in ("bin", "idx"):
+            (folder / f"train.{suffix}").rename(folder / f"{name}.{suffix}")
+
+
+@pytest.mark.parametrize(
+    ("cap", "expected"),
+    [(-4, 149), (0, 150), (4, 151), (10**6, 300)],
+    ids=["within the first", "the first", "into the second", "both"],
+)
+def test_a_cap_omits_a_megatron_index_with_its_array(
+    tmp_path: Path, store: Store, documents: Documents, cap: int, expected: int
+) -> None:
+    folder = tmp_path / "data"
+    write_pairs(folder, documents)
+    source = Source(uri=str(folder), max_source_bytes=(folder / "a.bin").stat().st_size + cap)
+    result = shard_dataset(source, ShardSettings(**IDS), store, destination="s3://bucket/trainyard")
+
+    assert result.index.num_rows == expected
+
+
+def test_a_capped_source_with_an_index_but_no_array_is_refused(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    folder = tmp_path / "data"
+    write_pairs(folder, documents)
+    (folder / "b.bin").unlink()
+    source = Source(uri=str(folder), max_source_bytes=100)
+
+    with pytest.raises(DataError, match="a Megatron index has no array file"):
+        shard_dataset(source, ShardSettings(**IDS), store, destination="s3://bucket/trainyard")
+
+
 def test_a_tokenizer_file_is_the_vocabulary(tmp_path: Path, store: Store) -> None:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel

@@ -21,6 +21,7 @@ from trainyard.sharding.source_files import (
     INDEX_SUFFIX,
     FileStamp,
     SourceFile,
+    array_name,
     suffix_of,
     unreadable,
 )
@@ -665,13 +666,18 @@ def _named(names: list[str]) -> tuple[int, str]:
 
 
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:
+    """Yield the files up to a number of bytes. A Megatron index does not count, and is omitted with its array."""
     left = max_source_bytes or None
+    omitted: set[str] = set()
     for file in files:
-        if left is None or suffix_of(file.name) == INDEX_SUFFIX:
+        is_index = suffix_of(file.name) == INDEX_SUFFIX
+        if left is None or (is_index and array_name(file.name) not in omitted):
             yield file
         elif left > 0:
             yield replace(file, max_bytes=left) if file.size > left or file.compression else file
             left -= file.size
+        else:
+            omitted.add(file.name)
 
 
 def _check_one_split(found: list[SourceFile], files: list[SourceFile]) -> None:

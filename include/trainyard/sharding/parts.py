@@ -21,7 +21,7 @@ from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.reading import Reading
 from trainyard.sharding.run import folder_under_way
 from trainyard.sharding.shard_set import Numbering
-from trainyard.sharding.source_files import INDEX_SUFFIX, check_unchanged
+from trainyard.sharding.source_files import array_name, check_unchanged
 from trainyard.sharding.uploads import UNDER_WAY, Uploads
 
 if TYPE_CHECKING:
@@ -110,18 +110,16 @@ def part_name(part: int) -> str:
 
 
 def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> list[SourceFile]:
-    """Return the files of one part, selected by a hash of their names. The selection does not depend on other files."""
+    """Return the files of one part, selected by a hash of their names. The selection does not depend on other files.
+
+    A Megatron index is selected by the name of its array, so both are in one part.
+    """
     return [
         file
         for file in files
-        if int.from_bytes(hashlib.sha256(_home(file.name).encode()).digest()[:8]) % num_parts
+        if int.from_bytes(hashlib.sha256(array_name(file.name).encode()).digest()[:8]) % num_parts
         == part
     ]
-
-
-def _home(name: str) -> str:
-    """Return the name whose hash selects the part. A Megatron index gets its array's name, so both share a part."""
-    return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
 
 
 def write_part(

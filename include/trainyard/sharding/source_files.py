@@ -139,6 +139,11 @@ def suffix_of(name: str) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def array_name(name: str) -> str:
+    """Return the name of a Megatron index's array: `text.bin` for `text.idx`; other names are unchanged."""
+    return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
+
+
 def unreadable(file: SourceFile, error: Exception) -> DataError:
     """Return the error for a file that cannot be opened, read or decompressed."""
     if file.compression == "zstd" and _ZSTD_WINDOW in str(error):
