@@ -93,7 +93,11 @@ def rows_of(told: dict[str, Any]) -> dict[str, list[tuple[int, str, int]]]:
     with objects.open(f"{told['dataset_uri']}/index/index.json") as stream:
         index = ShardIndex.from_json(stream.read())
     schema = {column.name: column for column in index.schema or ()}
-    assert set(schema) == {"number", "colour", "label"}
+    assert {name: column.dtype for name, column in schema.items()} == {
+        "number": "int64",
+        "colour": "int32",
+        "label": "int64",
+    }
     colours = schema["colour"].categories or ()
     found = {}
     for split, described in index.splits.items():

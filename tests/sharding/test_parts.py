@@ -17,9 +17,11 @@ from tests.sharding.conftest import DESTINATION, Store
 from trainyard.errors import ContractError, DataError
 from trainyard.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
 from trainyard.sharding.__main__ import main
+from trainyard.sharding.index import part_name
 from trainyard.sharding.merge import merge_parts
-from trainyard.sharding.parts import PartIndex, files_of_part, part_name, read_parts, write_part
+from trainyard.sharding.parts import PartIndex, files_of_part, read_parts, write_part
 from trainyard.sharding.plan import plan_dataset
+from trainyard.sharding.source_files import SourceFile
 from trainyard.sharding.uploads import UNDER_WAY
 
 if TYPE_CHECKING:
@@ -73,6 +75,177 @@ def test_parts_hold_the_same_rows_in_the_same_splits(
         if theirs.mean is not None:
             assert ours.mean == pytest.approx(theirs.mean)
             assert ours.std == pytest.approx(theirs.std)
+
+
+def text_files(folder: Path, columns: dict[int, dict[str, list[Any]]], suffix: str) -> Path:
+    """Write one file for each part, with these columns. Missing keys of JSON lines are None."""
+    folder.mkdir()
+    for part, own in columns.items():
+        names = (f"{at}.{suffix}" for at in range(1000))
+        name = next(each for each in names if part_of(each, num_parts=len(columns)) == part)
+        rows = [*zip(*own.values(), strict=True)]
+        if suffix == "csv":
+            lines = [",".join("" if value is None else str(value) for value in row) for row in rows]
+            lines.insert(0, ",".join(own))
+        else:
+            pairs = (zip(own, row, strict=True) for row in rows)
+            lines = [
+                json.dumps({name: value for name, value in each if value is not None})
+                for each in pairs
+            ]
+        (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def part_of(name: str, *, num_parts: int) -> int:
+    """Return the part that shards the file of this name."""
+    file = SourceFile(name=name, uri="", size=1)
+    parts = range(num_parts)
+    return next(at for at in parts if files_of_part([file], part=at, num_parts=num_parts))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_whole_numbers_of_text_stay_whole_so_that_the_trainer_finds_classes(
+    tmp_path: Path, store: Store, num_parts: int, suffix: str
+) -> None:
+    from trainer.data.shard_index import ChannelIndex
+    from trainer.data.table import read_layout
+
+    columns = {
+        part: {
+            "x": [None if at % 10 == 3 else at + part for at in range(400)],
+            "label": [at % 2 for at in range(400)],
+        }
+        for part in range(num_parts)
+    }
+    source = text_files(tmp_path / "in", columns, suffix)
+    whole = store.shard(source, num_shards=6, target_column="label")
+    elsewhere = Store(tmp_path / "elsewhere")
+    parts = shard_in_parts(elsewhere, source, num_parts=num_parts, target_column="label")
+
+    dtypes = {column.name: column.dtype for column in parts.index.schema or ()}
+    assert dtypes == {"x": "int64", "label": "int64"}
+    for split in ("train", "validation", "test"):
+        assert Counter(elsewhere.table(parts, split)) == Counter(store.table(whole, split))
+    root = elsewhere._path(parts.uri)
+    files = [root / shard.file for shard in parts.index.splits["train"].shards]
+    trainers = ChannelIndex.load(root / "index")
+    layout = read_layout(trainers, files, target_column=None, problem="auto")
+    assert layout.target.classes == [0, 1]
+
+
+def test_one_part_of_text_writes_the_shards_that_one_process_does(
+    tmp_path: Path, store: Store
+) -> None:
+    columns = {0: {"x": [*range(400)], "label": [at % 2 for at in range(400)]}}
+    source = text_files(tmp_path / "in", columns, "csv")
+    whole = store.shard(source, num_shards=6, target_column="label")
+    elsewhere = Store(tmp_path / "elsewhere")
+    part = shard_in_parts(elsewhere, source, num_parts=1, target_column="label")
+
+    assert part.index.schema == whole.index.schema
+    assert part.index.splits == whole.index.splits, "with the shards' SHA-256"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_fractions_of_one_part_make_the_column_one_of_floats(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    import torch
+
+    from trainer.data.shard_index import ChannelIndex
+    from trainer.data.table import read_layout
+    from trainer.data.table_rows import TableRows
+
+    label = [at % 2 for at in range(400)]
+    values: dict[int, list[Any]] = {
+        0: [None if at % 10 == 3 else at for at in range(400)],
+        1: [None if at % 10 == 3 else at + 0.5 for at in range(400)],
+        2: [2**60, *range(1000, 1399)],
+    }
+    columns = {part: {"x": own, "label": label} for part, own in values.items()}
+    source = text_files(tmp_path / "in", columns, suffix)
+    settings = {"target_column": "label", "validation_fraction": 0.0, "test_fraction": 0.0}
+    whole = store.shard(source, num_shards=6, **settings)
+    parts = shard_in_parts(store, source, num_parts=3, **settings)
+
+    ours, theirs = ((result.index.schema or ())[0] for result in (parts, whole))
+    assert (ours.dtype, ours.mean) == (theirs.dtype, pytest.approx(theirs.mean))
+    assert Counter(store.table(parts)) == Counter(store.table(whole))
+    root = store._path(parts.uri)
+    index = ChannelIndex.load(root / "index")
+    files = [root / shard.file for shard in parts.index.splits["train"].shards]
+    layout = read_layout(index, files, target_column=None, problem="auto")
+    rows = TableRows.open(index, "train", root / "train", layout=layout, verify=True)
+    numbers, _, _ = rows[torch.arange(len(rows))]
+    read = Counter(None if value != value else value for value in numbers[:, 0].tolist())
+    assert read == Counter(itertools.chain.from_iterable(values.values()))
+
+
+def test_column_without_values_in_any_part_is_a_category(tmp_path: Path, store: Store) -> None:
+    columns = {part: {"x": [*range(400)], "nothing": [None] * 400} for part in range(2)}
+    source = text_files(tmp_path / "in", columns, "csv")
+    parts = shard_in_parts(store, source, num_parts=2)
+
+    nothing = (parts.index.schema or ())[1]
+    assert (nothing.dtype, nothing.categories) == ("int32", ())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_fractions_beside_long_whole_numbers_of_another_part_are_refused(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    values: dict[int, list[Any]] = {0: [2**53 + 1, *range(400)], 1: [0.5, *range(400)]}
+    columns = {part: {"x": own, "y": own} for part, own in values.items()}
+    source = text_files(tmp_path / "in", columns, suffix)
+    with pytest.raises(DataError, match="got: float64, int64"):
+        shard_in_parts(store, source, num_parts=2)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("late", [7, 0.5], ids=["whole", "fraction"])
+def test_values_that_come_late_in_one_part_and_early_in_another_are_one_column(
+    tmp_path: Path, store: Store, late: float, suffix: str
+) -> None:
+    columns = {
+        0: {"id": [1] * 20_530, "late": [*[None] * 20_500, *[late] * 30]},
+        1: {"id": [2] * 400, "late": [*range(400)]},
+    }
+    source = text_files(tmp_path / "in", columns, suffix)
+    whole = store.shard(source, num_shards=6)
+    parts = shard_in_parts(store, source, num_parts=2)
+
+    dtypes = ["int64", "int64" if late == 7 else "float64"]
+    for result in (parts, whole):
+        assert [column.dtype for column in result.index.schema or ()] == dtypes
+    assert Counter(store.table(parts)) == Counter(store.table(whole))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_data_sets_of_text_that_release_0_1_0_wrote_in_a_job_are_not_reused(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    """These have whole numbers as floats, at the address of one process if the job had one instance."""
+    if suffix == "csv":
+        source = text_files(tmp_path / "in", {0: {"x": [*range(400)]}}, suffix)
+    else:
+        source = table_files(tmp_path / "in")
+    settings = ShardSettings(num_shards=6)
+
+    def uri(num_parts: int | None) -> str:
+        return plan_dataset(
+            Source(uri=str(source)), settings, store, destination=DESTINATION, num_parts=num_parts
+        )[0].uri
+
+    of_process, of_job = uri(None), uri(1)
+    (tmp_path / "part.json").write_text("{}")
+    store.put_file(tmp_path / "part.json", f"{of_process}/{part_name(0)}", sha256=None)
+
+    assert (of_process == of_job) == (suffix == "parquet")
+    assert uri(None) == uri(1) == of_job
 
 
 def test_merged_index_counts_rows_through(tmp_path: Path, store: Store) -> None:

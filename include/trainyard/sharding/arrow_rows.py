@@ -81,9 +81,6 @@ class ArrowTable:
             at = self.schema.get_field_index(column)
             self.schema = self.schema.set(at, pa.field(column, kind))
 
-    def expect_fractions(self) -> None:
-        """Do nothing: all parts use the types that the files declare, so integers need not be read as floats."""
-
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
 

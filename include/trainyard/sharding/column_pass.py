@@ -10,11 +10,14 @@ import numpy as np
 from trainyard.sharding.index import SchemaColumn
 from trainyard.sharding.pass_context import Written
 from trainyard.sharding.prefetch import prefetched
+from trainyard.sharding.settings import TYPED
 from trainyard.sharding.split_rule import SPLITS
 from trainyard.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
 from trainyard.sharding.statistics import ColumnMoments
 from trainyard.sharding.table_encoder import TableEncoder, buffers_of
 from trainyard.sharding.table_schema import (
+    EXACT,
+    WHOLE_DTYPES,
     ColumnKind,
     ColumnPlan,
     ReplanNeededError,
@@ -49,8 +52,6 @@ def write_columns(context: PassContext) -> Written:
         DataError: the source cannot be read, has too many bad rows or too few rows.
     """
     table = context.reading.table()
-    if context.is_part:
-        table.expect_fractions()
     while True:
         try:
             return _read_once(context, table)
@@ -96,8 +97,20 @@ def _read_once(context: PassContext, table: Table) -> Written:
         splits=splits,
         described={"kind": "columns", "schema": schema},
         tallies={name: each.sums for name, each in moments.items()},
-        types={plan.name: content_type(plan, table.schema.field(plan.name).type) for plan in plans},
+        types=_content_types(context, plans, table.schema, encoder),
     )
+
+
+def _content_types(
+    context: PassContext, plans: Sequence[ColumnPlan], schema: pa.Schema, encoder: TableEncoder
+) -> dict[str, str]:
+    types = {plan.name: content_type(plan, schema.field(plan.name).type) for plan in plans}
+    if context.reading.data_format in TYPED:
+        return types
+    return {
+        name: f"{EXACT}{each}" if each in WHOLE_DTYPES and name not in encoder.inexact else each
+        for name, each in types.items()
+    }
 
 
 def _split_batches(

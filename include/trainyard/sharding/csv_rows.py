@@ -152,13 +152,13 @@ class CsvTable(TextSchema):
         """Check the digits of numbers that may be inexact as float64, and of those that Arrow may have misread.
 
         Raises:
-            ReplanNeededError, DataError: see `check_exact`.
+            DataError: see `check_exact`.
             ArrowInvalid: a number is beyond the range of float64, or not a number.
         """
         doubtful = [field.name for field in table.schema if _is_doubtful(field, table, data)]
         for name, texts in _texts(data, header, doubtful, delimiter, skip=skip):
             if table.schema.field(name).type == pa.float64():
-                check_exact(texts, name=name, is_fractional=name in self.fractional)
+                check_exact(texts, name=name)
             if not are_numbers(texts) or pc.any(is_beyond_float(texts)).as_py():
                 raise pa.ArrowInvalid(name)  # it is a bad row
 
@@ -202,7 +202,7 @@ class CsvTable(TextSchema):
         self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
     ) -> pa.Table:
         columns = _columns([row for _, row in rows], header)
-        batch, faults = typed_rows(columns, self.schema, self._settings, fractional=self.fractional)
+        batch, faults = typed_rows(columns, self.schema, self._settings)
         for at, reason in faults.items():
             line, row = rows[at]
             self._bad_rows.add(file.name, line, reason, delimiter.join(row))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from trainyard.sharding.settings import ShardSettings
 
@@ -80,7 +80,7 @@ def are_numbers(values: pa.Array) -> bool:
 
 
 def parse_column(
-    values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str, is_fractional: bool
+    values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str
 ) -> tuple[pa.Array, Wrong]:
     """Return strings converted to a type, with null for missing and invalid ones, and the invalid strings.
 
@@ -89,7 +89,6 @@ def parse_column(
         kind: the type.
         settings: determine the type of a column that was empty so far.
         name: the column's name.
-        is_fractional: whether the column must stay a column of floats.
 
     Raises:
         ReplanNeededError: the column is of another type.
@@ -115,7 +114,7 @@ def parse_column(
         if pa.types.is_integer(kind):
             parsed = _whole_numbers(usable, kind, name)
         else:
-            check_exact(usable, name=name, is_fractional=is_fractional)
+            check_exact(usable, name=name)
             parsed = usable.cast(kind)
             fits = pc.and_(fits, pc.invert(is_beyond_float(usable)))
     wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))
@@ -129,7 +128,6 @@ def typed_rows(
     schema: pa.Schema,
     settings: ShardSettings,
     *,
-    fractional: Collection[str],
     plain_numbers: Callable[[pa.Array], pa.Array] | None = None,
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return the valid rows with the types of a schema, and the faults of the invalid rows by row position.
@@ -138,7 +136,6 @@ def typed_rows(
         columns: the strings of each column.
         schema: the types.
         settings: see `parse_column`.
-        fractional: columns that must stay columns of floats.
         plain_numbers: rewrites numbers with other separators as `1234.5`; None if all have this form.
 
     Raises:
@@ -154,7 +151,6 @@ def typed_rows(
             field.type,
             settings,
             name=field.name,
-            is_fractional=field.name in fractional,
         )
         parsed.append(values)
         for at, _ in wrong:
@@ -207,20 +203,16 @@ def _warn_of_spellings(numbers: pa.Array, name: str) -> None:
             return
 
 
-def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:
-    """Check that no whole number among these strings loses digits as float64.
+def check_exact(values: pa.Array, *, name: str) -> None:
+    """Check that no whole number among these strings of a column of floats loses digits as float64.
 
     Raises:
-        ReplanNeededError: there is such a number, in a column that may hold only whole numbers.
-        DataError: there is such a number, in a column with fractions.
+        DataError: there is such a number.
     """  # noqa: DOC501 - the named function returns a DataError
     long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
     lost = next((text for text in long.to_pylist() if not _is_exact(text)), None)
-    if lost is None:
-        return
-    if is_fractional:
+    if lost is not None:
         raise inexact_numbers(name, lost)
-    raise ReplanNeededError(name, _whole_type(long, name))
 
 
 def is_beyond_float(values: pa.Array) -> pa.Array:

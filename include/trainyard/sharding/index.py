@@ -11,6 +11,7 @@ complete. A shard is a file of contiguous little-endian buffers, each 64-byte al
 - Whole numbers stay whole. If some are missing in a column, the schema's `validity` names a uint8 buffer with 1 for
   present and 0 for missing values. A shard without the validity buffer has all values; a shard without the column's own
   buffer has none.
+- A shard may store a column in a narrower type than the schema's, or whole numbers in a column of floats.
 """
 
 from __future__ import annotations
@@ -148,6 +149,11 @@ class ShardIndex:
 def dataset_uri(destination: str, fingerprint: str) -> str:
     """Return the S3 prefix of the data set with this fingerprint below a destination."""
     return f"{destination.rstrip('/')}/datasets/{fingerprint[:16]}"
+
+
+def part_name(part: int) -> str:
+    """Return the name of the index of one part, of several processes', below the data set's prefix."""
+    return f"parts/part-{part:05d}.json"
 
 
 def _parsed(data: dict[str, Any]) -> ShardIndex:

@@ -208,7 +208,6 @@ class JsonlTable(TextSchema):
             return
         for name in sorted(late.keys() - set(self._settings.ignore_columns)):
             self.schema = self.schema.append(pa.field(name, self._type_of(name, late[name])))
-            self.fractional |= {name} & set(self._floats())
         self.names += sorted(late)
         self.nullable |= set(late)
         raise ReplanNeededError(min(late))
@@ -272,9 +271,7 @@ class JsonlTable(TextSchema):
                 raise ReplanNeededError(field.name, kind)
             return int(value)
         if isinstance(value, int) and not _is_exact(value):
-            if field.name in self.fractional:
-                raise inexact_numbers(field.name, value)
-            raise ReplanNeededError(field.name, _whole_type([value], field.name))
+            raise inexact_numbers(field.name, value)
         return float(value)
 
 

@@ -17,7 +17,7 @@ from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
 from trainyard.sharding.split_rule import SPLITS, SplitRule
 from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
-from trainyard.sharding.table_schema import joined_dtype
+from trainyard.sharding.table_schema import EXACT, merged_dtype
 from trainyard.sharding.uploads import Sent, Uploads, delete_drafts, digest_file, final_name
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
-    Numbers of different widths get the type that holds all of them. Each shard keeps its own type (see `BufferPlace`).
+    Numbers of different types get the type that holds all of them. Each shard keeps its own type (see `BufferPlace`).
 
     Raises:
         DataError: the columns of the parts differ.
@@ -194,14 +194,14 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
                 if name in schema and schema[name].categories != ()
             }
         )
-        dtype = joined_dtype(different)
+        dtype = merged_dtype(different)
         if len(columns) < len(parts) or (len(different) > 1 and dtype is None):
             absent = [] if len(columns) == len(parts) else ["missing in some parts"]
             raise DataError(
                 "the parts of the data set have different columns",
                 job_name="sharding",
                 where=f"column {name!r}",
-                got=", ".join([*different, *absent]),
+                got=", ".join([*(each.removeprefix(EXACT) for each in different), *absent]),
                 next_step="give all files the same schema, for example by converting them to Parquet; or, if the "
                 "column has codes such as 00417, add it to category_columns; or shard on one instance",
             )

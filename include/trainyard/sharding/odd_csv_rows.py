@@ -251,7 +251,6 @@ class OddCsvTable(TextSchema):
             columns,
             self.schema,
             self._settings,
-            fractional=self.fractional,
             plain_numbers=self._plain_numbers,
         )
         for at, reason in faults.items():

@@ -105,9 +105,6 @@ class ParquetTable:
         """
         self.nullable.add(column)
 
-    def expect_fractions(self) -> None:
-        """Do nothing: all parts use the types that the files declare, so integers need not be read as floats."""
-
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
 

@@ -3,8 +3,7 @@
 By default, each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4
 writes shards 1, 5, 9, ...), stores its shards as drafts, and writes `parts/part-00001.json`. The merge reads these
 documents, publishes the drafts and writes the index. It adds up the statistics, and rewrites category codes of parts
-with another order of categories. Integers of csv and JSON lines are stored as floats if that loses no digits, because
-another part may find a fraction in the column.
+with another order of categories. If a column has fractions in some parts only, the schema has floats for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import ContractError, DataError, NoContentError
-from trainyard.sharding.index import VERSION, ShardIndex
+from trainyard.sharding.index import VERSION, ShardIndex, part_name
 from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.reading import Reading
 from trainyard.sharding.run import folder_under_way
@@ -102,11 +101,6 @@ class PartIndex:
                 next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )
         return part
-
-
-def part_name(part: int) -> str:
-    """Return the name of a part's index below the data set's prefix."""
-    return f"parts/part-{part:05d}.json"
 
 
 def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> list[SourceFile]:

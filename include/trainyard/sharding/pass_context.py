@@ -30,6 +30,7 @@ class Written:
         described: fields of the index that describe the content: kind, schema or tokenizer, baseline.
         tallies: JSON-safe sums, from which the merge calculates the statistics of all parts.
         types: content type of each column, for the comparison of parts: a dtype, `bool`, `category`, or a kind of time.
+            `exact int64` is an int64 column without a declared type, all of whose values are exact as float64.
     """
 
     splits: dict[str, Split]

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import ContractError
-from trainyard.sharding.index import INDEX_NAME, ShardIndex, dataset_uri
+from trainyard.sharding.index import INDEX_NAME, ShardIndex, dataset_uri, part_name
 from trainyard.sharding.listing import list_files
 from trainyard.sharding.settings import (
     BYTES_TOKENIZER,
+    TYPED,
     UNTABLED,
     DataFormat,
     ShardSettings,
@@ -104,9 +105,9 @@ def plan_dataset(
     objects: Objects,
     *,
     destination: str,
-    num_parts: int = 1,
+    num_parts: int | None = None,
 ) -> tuple[DatasetPlan, list[SourceFile]]:
-    """Return the plan and the files of a source.
+    """Return the plan and the files of a source. `num_parts` is None for one process that writes no parts.
 
     The fingerprint needs digests of local files: with `checksums`, files without a cached digest are read.
 
@@ -116,10 +117,15 @@ def plan_dataset(
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)
     source_mark = fingerprint(files, checksums=settings.checksums)
-    described = {**_described(settings, data_format, objects), "num_parts": num_parts}
-    mark = _mark(source_mark, described)
+    described = {**_described(settings, data_format, objects), "num_parts": num_parts or 1}
     of_old = {key: value for key, value in described.items() if key != "checksums"}
     older = _mark(source_mark, {**of_old, "layout_version": 1})
+    if _is_table(data_format, settings) and data_format not in TYPED:
+        # Whole numbers that a job of release 0.1.0 stored as floats are not reused.
+        uri = dataset_uri(destination, _mark(source_mark, described))
+        if num_parts is not None or objects.head(f"{uri}/{part_name(0)}") is not None:
+            described["whole_numbers"] = "kept"
+    mark = _mark(source_mark, described)
     plan = DatasetPlan(
         uri=dataset_uri(destination, mark),
         older_uri=dataset_uri(destination, older),
@@ -127,7 +133,7 @@ def plan_dataset(
         data_format=data_format,
         settings=settings,
         described=described,
-        num_parts=num_parts,
+        num_parts=num_parts or 1,
         source={
             "uri": source.uri,
             "files": len(files),
@@ -137,7 +143,7 @@ def plan_dataset(
         },
         algorithms={
             "source": _source_algorithm(files, settings),
-            "shards": "sha256" if settings.checksums or num_parts > 1 else None,
+            "shards": "sha256" if settings.checksums or (num_parts or 1) > 1 else None,
             "rows": "column-sum-splitmix64" if _is_table(data_format, settings) else "blake2b-64",
         },
     )

@@ -30,9 +30,14 @@ _LOGICAL = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "
 
 
 class RowHasher:
-    """Hasher of the rows of batches. Per batch call `start`, then add each column, then `finish`."""
+    """Hasher of the rows of batches. Per batch call `start`, then add each column, then `finish`.
+
+    Attributes:
+        inexact: columns with integers that float64 does not represent.
+    """
 
     def __init__(self) -> None:
+        self.inexact: set[str] = set()
         self._hashes = np.empty(0, dtype=np.uint64)
         self._stirred = np.empty(0, dtype=np.uint64)
         self._numbers = np.empty(0, dtype=np.float64)
@@ -65,7 +70,10 @@ class RowHasher:
             if has_missing:
                 numbers[np.isnan(numbers)] = np.nan
         elif values.dtype.itemsize == 8 and _is_large(numbers):
-            bits ^= _rounded_away(values, numbers)
+            lost = _rounded_away(values, numbers)
+            bits ^= lost
+            if lost.any():
+                self.inexact.add(name)
         if missing is not None:
             numbers[missing] = np.nan
         if apart is not None:

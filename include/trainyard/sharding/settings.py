@@ -38,6 +38,9 @@ class DataFormat(StrEnum):
 UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
 """Formats without columns. Their data sets have the kind `tokens`."""
 
+TYPED = frozenset({DataFormat.PARQUET, DataFormat.ARROW})
+"""Tables whose files declare the types of their columns. The types of other tables follow from the values read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:

@@ -51,9 +51,6 @@ class Table(Protocol):
     def replan(self, column: str, kind: pa.DataType | None) -> None:
         """Read a column as another type from now on; None keeps the type and expects missing values."""
 
-    def expect_fractions(self) -> None:
-        """From now on, read integers in text files as floats if no digit is lost: other parts may have fractions."""
-
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield all rows from the start, with the types of `schema`."""
 
@@ -64,12 +61,10 @@ class TextSchema:
     Attributes:
         schema: the type in which each column is read.
         nullable: columns known to have missing values.
-        fractional: columns known to have fractions. Their integers must be exact as float64.
     """
 
     def __init__(self, schema: pa.Schema, nullable: set[str]) -> None:
         self.schema, self.nullable = schema, nullable
-        self.fractional = {field.name for field in schema if str(field.type) == "double"}
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
         """Read a column as another type from now on; None keeps the type and expects missing values."""
@@ -78,21 +73,6 @@ class TextSchema:
         if kind is None:
             self.nullable.add(column)
             return
-        if pa.types.is_floating(kind):
-            self.fractional.add(column)
-        self._set(column, kind)
-
-    def expect_fractions(self) -> None:
-        """Read integers as floats if no digit is lost, because other parts may have fractions."""
-        import pyarrow as pa
-
-        for field in self.schema:
-            if pa.types.is_integer(field.type):
-                self._set(field.name, pa.float64())
-
-    def _set(self, column: str, kind: pa.DataType) -> None:
-        import pyarrow as pa
-
         at = self.schema.get_field_index(column)
         self.schema = self.schema.set(at, pa.field(column, kind))
 

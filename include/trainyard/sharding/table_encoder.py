@@ -52,6 +52,11 @@ class TableEncoder:
         found = self._categories.get(name)
         return None if found is None else tuple(found.values)
 
+    @property
+    def inexact(self) -> set[str]:
+        """Names of the columns with integers that float64 does not represent."""
+        return self._hasher.inexact
+
     def encode(
         self, batch: pa.RecordBatch
     ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.uint64]]:

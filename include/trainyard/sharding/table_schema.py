@@ -24,6 +24,9 @@ WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8
 
 FLOAT_DTYPES = frozenset({"float16", "float32", "float64"})
 
+EXACT = "exact "
+"""Prefix of the content type of integers without a declared type, if float64 represents each of them."""
+
 
 class ColumnKind(StrEnum):
     """Encoding of a column's values as numbers."""
@@ -79,6 +82,18 @@ def joined_dtype(dtypes: Sequence[str]) -> str | None:
             wide = str(functools.reduce(np.promote_types, dtypes, np.dtype(dtypes[0])))
             return wide if wide in kind else None
     return None
+
+
+def merged_dtype(types: Sequence[str]) -> str | None:
+    """Return the dtype of a column that has these content types in the parts; None if there is none.
+
+    A part without fractions does not know of those of other parts. Its integers become floats if no digit is lost.
+    """
+    dtype = joined_dtype([each.removeprefix(EXACT) for each in types])
+    if dtype or not types:
+        return dtype
+    fits = all(each == "float64" or each.startswith(EXACT) for each in types)
+    return "float64" if fits else None
 
 
 def inexact_numbers(column: str, example: object) -> DataError:

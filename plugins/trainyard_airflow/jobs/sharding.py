@@ -102,7 +102,7 @@ class ShardingJobType(JobType):
                 each.settings,
                 self.objects,
                 destination=each.destination,
-                num_parts=self.spec.job.instance_count if self.spec.job else 1,
+                num_parts=self.spec.job.instance_count if self.spec.job else None,
             )[0]
             for name, each in self.spec.datasets.items()
         }
