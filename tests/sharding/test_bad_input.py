@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,37 @@ def test_row_without_target_is_a_bad_row(tmp_path: Path, store: Store) -> None:
         ("int64", "feature"),
         ("int64", "target"),
     ]
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv", "csv with options", "jsonl", "double", "float", "halffloat"]
+)
+def test_row_with_an_infinite_or_nan_target_is_a_bad_row(
+    tmp_path: Path, store: Store, kind: str
+) -> None:
+    prices = [at / 4 for at in range(98)] + [math.inf, -math.inf, math.nan, None]
+    path = tmp_path / f"t.{kind.partition(' ')[0]}"
+    if kind.startswith("csv"):
+        texts = ["" if price is None else str(price) for price in prices]
+        path.write_text("a,price\n" + "".join(f"{at},{text}\n" for at, text in enumerate(texts)))
+    elif kind == "jsonl":
+        lines = [json.dumps({"a": at, "price": price}) for at, price in enumerate(prices)]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        path = tmp_path / "t.parquet"
+        column = pa.array(prices, pa.float64()).cast(kind)
+        pq.write_table(pa.table({"a": range(102), "price": column}), path)
+    options = {"csv_options": {"sep": ","}} if kind == "csv with options" else {}
+    result = store.shard(path, target_column="price", max_bad_row_fraction=0.1, **options)
+
+    reasons = Counter(str(row["reason"]) for row in quarantine(store, result.uri))
+    assert reasons == {
+        "infinite target: column 'price'": 2,
+        "missing target: column 'price'": 2,
+    }
+    assert result.index.num_rows == 98
+    target = (result.index.schema or ())[1]
+    assert (target.num_infinite, target.values) == (0, ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sharding.test_parts import shard_in_parts
+from tests.sharding.test_parts import shard_in_parts, sharded
 from trainyard.errors import DataError
 from trainyard.sharding.row_hash import RowHasher, category_bits
 from trainyard.sharding.split_rule import SplitRule
@@ -45,13 +45,6 @@ def write(folder: Path, ids: list[int | None], suffix: str, *, num_files: int = 
             rows = [json.dumps({"id": i, "word": w}) for i, w in zip(own, words, strict=True)]
             path.write_text("\n".join(rows) + "\n")
     return folder
-
-
-def sharded(store: Store, source: Path, num_parts: int, **settings: Any) -> ShardingResult:
-    """Shard in one process, or in so many parts."""
-    if num_parts == 0:
-        return store.shard(source, **settings)
-    return shard_in_parts(store, source, num_parts=num_parts, **settings)
 
 
 def ids_of(store: Store, result: ShardingResult) -> Counter[Any]:

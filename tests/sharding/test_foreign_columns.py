@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sharding.test_exact_values import sharded
 from tests.sharding.test_foreign_data import names_by_part
+from tests.sharding.test_parts import sharded
 from trainyard.errors import DataError
 from trainyard.sharding.table_encoder import Categories
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sharding.test_bad_input import quarantine
-from tests.sharding.test_exact_values import sharded
 from tests.sharding.test_foreign_data import names_by_part
+from tests.sharding.test_parts import sharded
 from trainyard.errors import DataError, SpecError
 from trainyard.sharding.csv_quotes import open_quote
 from trainyard.sharding.line_blocks import line_blocks

@@ -21,7 +21,9 @@ from trainyard.sharding.index import part_name
 from trainyard.sharding.merge import merge_parts
 from trainyard.sharding.parts import PartIndex, files_of_part, read_parts, write_part
 from trainyard.sharding.plan import plan_dataset
+from trainyard.sharding.row_hash import RowHasher
 from trainyard.sharding.source_files import SourceFile
+from trainyard.sharding.split_rule import SPLITS, SplitRule
 from trainyard.sharding.uploads import UNDER_WAY
 
 if TYPE_CHECKING:
@@ -43,6 +45,13 @@ def table_files(folder: Path, *, num_files: int = 6) -> Path:
         )
         pq.write_table(table, folder / f"{number}.parquet")
     return folder
+
+
+def sharded(store: Store, source: Path, num_parts: int, **settings: Any) -> ShardingResult:
+    """Shard in one process, or in so many parts."""
+    if num_parts == 0:
+        return store.shard(source, **settings)
+    return shard_in_parts(store, source, num_parts=num_parts, **settings)
 
 
 def shard_in_parts(
@@ -77,13 +86,16 @@ def test_parts_hold_the_same_rows_in_the_same_splits(
             assert ours.std == pytest.approx(theirs.std)
 
 
-def text_files(folder: Path, columns: dict[int, dict[str, list[Any]]], suffix: str) -> Path:
-    """Write one file for each part, with these columns. Missing keys of JSON lines are None."""
+def files_by_part(folder: Path, columns: dict[int, dict[str, list[Any]]], suffix: str) -> Path:
+    """Write one file for each part, with these columns. JSON lines have no keys for missing values."""
     folder.mkdir()
+    names = [SourceFile(name=f"{at}.{suffix}", uri="", size=1) for at in range(100)]
     for part, own in columns.items():
-        names = (f"{at}.{suffix}" for at in range(1000))
-        name = next(each for each in names if part_of(each, num_parts=len(columns)) == part)
+        name = files_of_part(names, part=part, num_parts=len(columns))[0].name
         rows = [*zip(*own.values(), strict=True)]
+        if suffix == "parquet":
+            pq.write_table(pa.table(own), folder / name)
+            continue
         if suffix == "csv":
             lines = [",".join("" if value is None else str(value) for value in row) for row in rows]
             lines.insert(0, ",".join(own))
@@ -95,13 +107,6 @@ def text_files(folder: Path, columns: dict[int, dict[str, list[Any]]], suffix: s
             ]
         (folder / name).write_text("\n".join(lines) + "\n")
     return folder
-
-
-def part_of(name: str, *, num_parts: int) -> int:
-    """Return the part that shards the file of this name."""
-    file = SourceFile(name=name, uri="", size=1)
-    parts = range(num_parts)
-    return next(at for at in parts if files_of_part([file], part=at, num_parts=num_parts))
 
 
 @pytest.mark.torch
@@ -120,7 +125,7 @@ def test_whole_numbers_of_text_stay_whole_so_that_the_trainer_finds_classes(
         }
         for part in range(num_parts)
     }
-    source = text_files(tmp_path / "in", columns, suffix)
+    source = files_by_part(tmp_path / "in", columns, suffix)
     whole = store.shard(source, num_shards=6, target_column="label")
     elsewhere = Store(tmp_path / "elsewhere")
     parts = shard_in_parts(elsewhere, source, num_parts=num_parts, target_column="label")
@@ -140,7 +145,7 @@ def test_one_part_of_text_writes_the_shards_that_one_process_does(
     tmp_path: Path, store: Store
 ) -> None:
     columns = {0: {"x": [*range(400)], "label": [at % 2 for at in range(400)]}}
-    source = text_files(tmp_path / "in", columns, "csv")
+    source = files_by_part(tmp_path / "in", columns, "csv")
     whole = store.shard(source, num_shards=6, target_column="label")
     elsewhere = Store(tmp_path / "elsewhere")
     part = shard_in_parts(elsewhere, source, num_parts=1, target_column="label")
@@ -167,7 +172,7 @@ def test_fractions_of_one_part_make_the_column_one_of_floats(
         2: [2**60, *range(1000, 1399)],
     }
     columns = {part: {"x": own, "label": label} for part, own in values.items()}
-    source = text_files(tmp_path / "in", columns, suffix)
+    source = files_by_part(tmp_path / "in", columns, suffix)
     settings = {"target_column": "label", "validation_fraction": 0.0, "test_fraction": 0.0}
     whole = store.shard(source, num_shards=6, **settings)
     parts = shard_in_parts(store, source, num_parts=3, **settings)
@@ -185,9 +190,78 @@ def test_fractions_of_one_part_make_the_column_one_of_floats(
     assert read == Counter(itertools.chain.from_iterable(values.values()))
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("num_parts", [0, 2], ids=["one-process", "parts"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_class_of_test_rows_alone_is_one_of_the_model(
+    tmp_path: Path, store: Store, suffix: str, num_parts: int
+) -> None:
+    import torch
+
+    from trainer.data.shard_index import ChannelIndex
+    from trainer.data.table import read_layout
+    from trainer.data.table_rows import TableRows
+
+    rare = of_split("test", label=7)
+    xs, labels = [*range(300), rare], [*(at % 2 for at in range(300)), 7]
+    columns = {0: {"x": xs, "label": labels}, 1: {"x": [*range(300)], "label": [0] * 300}}
+    source = files_by_part(tmp_path / "in", columns, suffix)
+    result = sharded(store, source, num_parts, target_column="label")
+
+    root = store._path(result.uri)
+    index = ChannelIndex.load(root / "index")
+    files = [root / shard.file for shard in result.index.splits["train"].shards]
+    layout = read_layout(index, files, target_column=None, problem="auto")
+    assert layout.target.classes == [0, 1, 7]
+    rows = TableRows.open(index, "test", root / "test", layout=layout, verify=True)
+    _, _, targets = rows[torch.arange(len(rows))]
+    assert targets.max() == 2
+
+
+def of_split(split: str, *, label: int) -> int:
+    """Return an x for which the row of x and this label is in the split."""
+    hasher = RowHasher()
+    hasher.start(1000)
+    hasher.add_numbers("x", np.arange(1000, 2000))
+    hasher.add_numbers("label", np.full(1000, label))
+    numbers = SplitRule.of(ShardSettings()).assign(hasher.finish())
+    return 1000 + int(np.flatnonzero(numbers == SPLITS.index(split))[0])
+
+
+@pytest.mark.parametrize("num_parts", [0, 2], ids=["one-process", "parts"])
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (range(16), range(8, 32), tuple(range(32))),
+        (range(16), range(8, 33), ()),
+        (range(33), range(2), ()),
+        ([0.5, 1], [1, 2], (0.5, 1, 2)),
+        (["a", "b"], ["b", "c"], None),
+    ],
+    ids=["32", "33", "33 in one part", "fractions", "text"],
+)
+def test_values_of_the_target_are_those_of_all_rows_unless_they_are_many(
+    tmp_path: Path,
+    store: Store,
+    num_parts: int,
+    first: Any,
+    second: Any,
+    expected: tuple[float, ...] | None,
+) -> None:
+    columns = {
+        part: {"x": [*range(400)], "y": [own[at % len(own)] for at in range(400)]}
+        for part, own in enumerate((first, second))
+    }
+    source = files_by_part(tmp_path / "in", columns, "csv")
+    result = sharded(store, source, num_parts, target_column="y")
+
+    schema = store.index(result).schema or ()
+    assert [column.values for column in schema] == [None, expected]
+
+
 def test_column_without_values_in_any_part_is_a_category(tmp_path: Path, store: Store) -> None:
     columns = {part: {"x": [*range(400)], "nothing": [None] * 400} for part in range(2)}
-    source = text_files(tmp_path / "in", columns, "csv")
+    source = files_by_part(tmp_path / "in", columns, "csv")
     parts = shard_in_parts(store, source, num_parts=2)
 
     nothing = (parts.index.schema or ())[1]
@@ -200,7 +274,7 @@ def test_fractions_beside_long_whole_numbers_of_another_part_are_refused(
 ) -> None:
     values: dict[int, list[Any]] = {0: [2**53 + 1, *range(400)], 1: [0.5, *range(400)]}
     columns = {part: {"x": own, "y": own} for part, own in values.items()}
-    source = text_files(tmp_path / "in", columns, suffix)
+    source = files_by_part(tmp_path / "in", columns, suffix)
     with pytest.raises(DataError, match="got: float64, int64"):
         shard_in_parts(store, source, num_parts=2)
 
@@ -214,7 +288,7 @@ def test_values_that_come_late_in_one_part_and_early_in_another_are_one_column(
         0: {"id": [1] * 20_530, "late": [*[None] * 20_500, *[late] * 30]},
         1: {"id": [2] * 400, "late": [*range(400)]},
     }
-    source = text_files(tmp_path / "in", columns, suffix)
+    source = files_by_part(tmp_path / "in", columns, suffix)
     whole = store.shard(source, num_shards=6)
     parts = shard_in_parts(store, source, num_parts=2)
 
@@ -230,7 +304,7 @@ def test_data_sets_of_text_that_release_0_1_0_wrote_in_a_job_are_not_reused(
 ) -> None:
     """These have whole numbers as floats, at the address of one process if the job had one instance."""
     if suffix == "csv":
-        source = text_files(tmp_path / "in", {0: {"x": [*range(400)]}}, suffix)
+        source = files_by_part(tmp_path / "in", {0: {"x": [*range(400)]}}, suffix)
     else:
         source = table_files(tmp_path / "in")
     settings = ShardSettings(num_shards=6)

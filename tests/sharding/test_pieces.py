@@ -58,6 +58,7 @@ COLUMNS = st.builds(
     std=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     num_infinite=st.none() | COUNTS,
     validity=st.none() | NAMES,
+    values=st.none() | st.lists(COUNTS | st.floats(-9, 9), max_size=3).map(tuple),
 )
 INDEXES = st.builds(
     ShardIndex,

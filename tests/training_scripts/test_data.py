@@ -12,9 +12,10 @@ from hypothesis import given, settings, strategies as st
 
 from trainer.data.loader import choose_num_processes, evaluation_batches
 from trainer.data.shard_index import ChannelIndex, map_column
-from trainer.data.table import read_layout
+from trainer.data.table import MAX_INTEGER_CLASSES, read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
+from trainyard.sharding.statistics import MAX_CLASSES
 from trainyard_watch.distributed import Ranks
 from trainyard_watch.errors import DataError
 
@@ -213,6 +214,41 @@ def test_large_labels_are_classes_of_their_own(tmp_path, shards, dtype, classes)
 
     assert layout.target.classes == [int(each) for each in classes]
     assert target.tolist() == list(range(len(classes)))[::-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem", "classes"),
+    [
+        ([0, 5, 9], "auto", [0, 5, 9]),
+        ([0.0, 5.0, 9.0], "classification", [0, 5, 9]),
+        ([], "auto", None),
+        (None, "auto", [0, 5]),
+    ],
+    ids=["all splits", "floats", "too many", "release 0.1.0"],
+)
+def test_classes_are_the_values_that_the_index_lists_for_all_splits(
+    table, values, problem, classes
+):
+    path = table / "index" / "index.json"
+    content = json.loads(path.read_text())
+    next(each for each in content["schema"] if each["name"] == "bought")["values"] = values
+    path.write_text(json.dumps(content))
+
+    assert layout_of(table, problem=problem)[1].target.classes == classes
+
+
+def test_listed_fractions_are_no_classes(table):
+    path = table / "index" / "index.json"
+    content = json.loads(path.read_text())
+    next(each for each in content["schema"] if each["name"] == "bought")["values"] = [0, 0.5]
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(DataError, match="so it cannot be a class"):
+        layout_of(table, problem="classification")
+
+
+def test_sharding_lists_as_many_values_as_a_target_may_have_classes():
+    assert MAX_CLASSES == MAX_INTEGER_CLASSES
 
 
 def test_target_column_overrides_the_index_and_numbers_are_standardised(table):

@@ -13,7 +13,7 @@ from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.settings import TYPED
 from trainyard.sharding.split_rule import SPLITS
 from trainyard.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
-from trainyard.sharding.statistics import ColumnMoments
+from trainyard.sharding.statistics import ColumnMoments, DistinctValues
 from trainyard.sharding.table_encoder import TableEncoder, buffers_of
 from trainyard.sharding.table_schema import (
     EXACT,
@@ -77,7 +77,9 @@ def _read_once(context: PassContext, table: Table) -> Written:
 
     row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
     names, validity = [name for name, _ in columns], {plan.name: plan.validity for plan in plans}
-    moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
+    numeric = [plan for plan in plans if plan.kind is not ColumnKind.CATEGORY]
+    moments = {plan.name: ColumnMoments() for plan in numeric}
+    distinct = {plan.name: DistinctValues() for plan in numeric if plan.role is Role.TARGET}
     with (
         context.shard_set(open_writer, unit_bytes=row_bytes) as shards,
         prefetched(table.batches()) as batches,
@@ -87,12 +89,16 @@ def _read_once(context: PassContext, table: Table) -> Written:
             shards.observe(done, {split: len(each[0]) for split, each in by_split.items()})
             for split, arrays in by_split.items():
                 shards.writer(split).append(arrays)
+                for name, target in distinct.items():
+                    target.add(arrays[names.index(name)])
             there = dict(zip(names, by_split["train"], strict=True))
             for name, each in moments.items():
                 each.add(_known(there, name, validity[name]))
         context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
         splits = shards.finish()
-    schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
+    schema = tuple(
+        _described(plan, encoder, moments.get(plan.name), distinct.get(plan.name)) for plan in plans
+    )
     return Written(
         splits=splits,
         described={"kind": "columns", "schema": schema},
@@ -104,6 +110,7 @@ def _read_once(context: PassContext, table: Table) -> Written:
 def _content_types(
     context: PassContext, plans: Sequence[ColumnPlan], schema: pa.Schema, encoder: TableEncoder
 ) -> dict[str, str]:
+    """Return `Written.types`."""
     types = {plan.name: content_type(plan, schema.field(plan.name).type) for plan in plans}
     if context.reading.data_format in TYPED:
         return types
@@ -145,22 +152,33 @@ def _known(
 def _with_target(
     table_batch: TableBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
 ) -> pa.RecordBatch:
-    """Return the rows whose target is not missing; the others are bad rows."""
+    """Return the rows with a target, which must be finite if it is a float; the others are bad rows."""
+    import pyarrow.compute as pc
+    from pyarrow.types import is_floating
+
     batch = table_batch.batch
     target = next((plan.name for plan in plans if plan.role is Role.TARGET), None)
-    if target is None or not batch.column(target).null_count:
+    if target is None:
         return batch
-    known = batch.column(target).is_valid()
-    for row, is_known in enumerate(known.to_pylist()):
-        if not is_known:
-            line = table_batch.line_of(row)
-            content = str(batch.slice(row, 1).to_pylist()[0])
-            bad_rows.add(file.name, line, f"missing target: column {target!r}", content)
-    return batch.filter(known)
+    column = batch.column(target)
+    missing = unusable = pc.is_null(column, nan_is_null=True)
+    if is_floating(column.type):
+        unusable = pc.or_(missing, pc.fill_null(pc.is_inf(column), False))
+    if not unusable.true_count:
+        return batch
+    for row in pc.indices_nonzero(unusable).to_pylist():
+        line = table_batch.line_of(row)
+        reason = f"{'missing' if missing[row].as_py() else 'infinite'} target: column {target!r}"
+        content = str(batch.slice(row, 1).to_pylist()[0])
+        bad_rows.add(file.name, line, reason, content)
+    return batch.filter(pc.invert(unusable))
 
 
 def _described(
-    plan: ColumnPlan, encoder: TableEncoder, moments: ColumnMoments | None
+    plan: ColumnPlan,
+    encoder: TableEncoder,
+    moments: ColumnMoments | None,
+    distinct: DistinctValues | None,
 ) -> SchemaColumn:
     return SchemaColumn(
         name=plan.name,
@@ -171,4 +189,5 @@ def _described(
         mean=None if moments is None else moments.mean,
         std=None if moments is None else moments.std,
         num_infinite=None if moments is None else moments.num_infinite,
+        values=None if distinct is None else distinct.values,
     )

@@ -74,6 +74,8 @@ class SchemaColumn:
             no finite value.
         num_infinite: number of infinities in the train split.
         validity: name of the validity buffers; None if no value is missing, or missing values are NaN.
+        values: distinct values of a numeric target in all splits, in order; empty if there are more than 32. None for
+            other columns, and in data sets of release 0.1.0.
     """
 
     name: str
@@ -84,6 +86,7 @@ class SchemaColumn:
     std: float | None = None
     num_infinite: int | None = None
     validity: str | None = None
+    values: tuple[int | float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,5 +186,9 @@ def _split(data: dict[str, Any]) -> Split:
 
 
 def _schema_column(data: dict[str, Any]) -> SchemaColumn:
-    categories = data.pop("categories")
-    return SchemaColumn(categories=None if categories is None else tuple(categories), **data)
+    categories, values = data.pop("categories"), data.pop("values", None)
+    return SchemaColumn(
+        categories=None if categories is None else tuple(categories),
+        values=None if values is None else tuple(values),
+        **data,
+    )

@@ -16,7 +16,7 @@ from trainyard.sharding.plan import finished_index, warn_of_older_layout
 from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
 from trainyard.sharding.split_rule import SPLITS, SplitRule
-from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.statistics import MAX_CLASSES, ColumnMoments, TokenCounts, unigram_loss_nats
 from trainyard.sharding.table_schema import EXACT, merged_dtype
 from trainyard.sharding.uploads import Sent, Uploads, delete_drafts, digest_file, final_name
 
@@ -306,19 +306,24 @@ def _merged_column(
     for part in parts:
         if column.name in part.tallies:
             moments.absorb(*part.tallies[column.name])
-    found = {
-        each.validity
-        for part in parts
-        for each in part.index.schema or ()
-        if each.name == column.name
-    }
+    found = [each for part in parts for each in part.index.schema or () if each.name == column.name]
     return replace(
         column,
         mean=moments.mean,
         std=moments.std,
         num_infinite=moments.num_infinite,
-        validity=next(iter(found - {None}), None),
+        validity=next(filter(None, (each.validity for each in found)), None),
+        values=_merged_values([each.values for each in found]),
     )
+
+
+def _merged_values(found: list[tuple[int | float, ...] | None]) -> tuple[int | float, ...] | None:
+    """Return the distinct values of a target in all parts: see `SchemaColumn.values`."""
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    values = sorted(set().union(*known))
+    return tuple(values) if all(known) and len(values) <= MAX_CLASSES else ()
 
 
 def _joined_splits(parts: Any) -> dict[str, Split]:

@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+MAX_CLASSES = 32
+"""Largest number of distinct numbers that a target has as classes; `MAX_INTEGER_CLASSES` of the trainer."""
 _SMALL, _LARGE = 2.0**-600, 1e150
 
 
@@ -97,6 +99,24 @@ class ColumnMoments:
     def std(self) -> float | None:
         """Population standard deviation; None without finite values."""
         return float(np.sqrt(self._squares / self._count)) / self._scale if self._count else None
+
+
+class DistinctValues:
+    """Distinct values of a numeric target without missing values, updated batch by batch."""
+
+    def __init__(self) -> None:
+        self._seen: set[int | float] = set()
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Add a batch of values, shape (num_values,). Once there are too many for classes, do nothing."""
+        if len(self._seen) <= MAX_CLASSES:
+            known = np.array(list(self._seen), dtype=values.dtype)
+            self._seen.update(np.unique(values[~np.isin(values, known)]).tolist())
+
+    @property
+    def values(self) -> tuple[int | float, ...]:
+        """The values in order; empty if there are too many for classes."""
+        return tuple(sorted(self._seen)) if len(self._seen) <= MAX_CLASSES else ()
 
 
 class TokenCounts:

@@ -71,7 +71,8 @@ def read_layout(
 
     With `problem` "auto", a target with categories is predicted as a class. A target of an integer or bool dtype with
     at most 32 distinct values is predicted as a class, too. Every other target is predicted as a number. `problem`
-    "classification" or "regression" overrides this.
+    "classification" or "regression" overrides this. The classes are those of all splits. If the index does not list
+    them, they are those of the training shards.
 
     Raises:
         DataError: the data set is not of columns, has no target or no feature, or the target does not fit `problem`.
@@ -157,6 +158,9 @@ def _distinct(
     index: ChannelIndex, files: Sequence[Path], entry: Mapping[str, Any]
 ) -> list[int] | None:
     """Return a column's sorted distinct values, or None if there are more than 32 or one is not an integer."""
+    if (listed := entry.get("values")) is not None:  # of all splits; none if there are more
+        is_whole = bool(listed) and all(float(value).is_integer() for value in listed)
+        return [int(value) for value in listed] if is_whole else None
     seen: set[int | float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
         values = map_values(path, shard, entry).at(slice(None)).unique().tolist()
