@@ -148,6 +148,14 @@ def test_limits_are_those_of_the_training_script() -> None:
     [
         ({"tuning_strategy": "Genetic"}, "tuning_strategy: is not an allowed value; got 'Genetic'"),
         ({"tuning_objective": "loss"}, "tuning_objective: is not an allowed value; got 'loss'"),
+        (
+            {"tuning_objective": "train:samples_per_second"},
+            "does not log; got train:samples_per_second; allowed: validation:loss, train:loss, train:tokens",
+        ),
+        (
+            {"tuning_objective": "train:tokens_per_second", "model": "mlp", "target_column": "y"},
+            "tuning_objective: is a metric that the model mlp does not log",
+        ),
         ({"tuning_max_jobs": 0}, "tuning_max_jobs: is too small; got 0; allowed: at least 1"),
         ({"tuning_max_jobs": 751}, "tuning_max_jobs: is too large; got 751"),
         ({"tuning_max_parallel_jobs": 101}, "tuning_max_parallel_jobs: is too large"),

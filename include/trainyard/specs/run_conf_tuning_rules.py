@@ -10,6 +10,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.specs.run_conf_tuning import (
     LIMITS,
     OBJECTIVES,
+    THROUGHPUTS,
     combinations,
     ends_and_choices,
     read_ranges,
@@ -54,6 +55,15 @@ def _words(conf: RunConf) -> Iterator[Finding]:
         value = getattr(conf, name)
         if value not in allowed:
             yield _refused(name, "is not an allowed value", repr(value), ", ".join(allowed))
+    objective, own = conf.tuning_objective, THROUGHPUTS.get(conf.model)
+    if own and objective in {*THROUGHPUTS.values()} - {own}:
+        losses = [name for name in OBJECTIVES if name not in THROUGHPUTS.values()]
+        yield _refused(
+            "tuning_objective",
+            f"is a metric that the model {conf.model} does not log",
+            objective,
+            ", ".join([*losses, own]),
+        )
 
 
 def _plans(conf: RunConf) -> Iterator[Finding]:

@@ -282,7 +282,7 @@ SECTIONS: Sections = {
         "tuning_ranges": ("Ranges", _RANGES_HELP, _RANGES),
         "tuning_objective": (
             "Objective",
-            "Losses are minimised, throughputs maximised.",
+            "Losses are minimised, throughputs maximised: tokens of the gpt, samples of the mlp.",
             {"type": "string", "enum": list(OBJECTIVES)},
         ),
         "tuning_early_stopping": (
