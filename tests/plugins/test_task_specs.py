@@ -52,6 +52,7 @@ def test_shards_fit_the_loader_workers_and_columns_of_the_conf() -> None:
         "target_column": "y",
         "ignore_columns": ["id"],
         "category_columns": ["zip"],
+        "csv_options": {"sep": ";"},
         "hyperparameters": {"num_workers": 2},
         "checksums": False,
     }
@@ -61,6 +62,7 @@ def test_shards_fit_the_loader_workers_and_columns_of_the_conf() -> None:
     assert not settings.checksums
     assert settings.num_readers == 4
     assert (settings.ignore_columns, settings.category_columns) == (("id",), ("zip",))
+    assert settings.csv_options == {"sep": ";"}
 
 
 def test_evaluation_of_a_type_for_training_alone_runs_on_a_type_of_processing_jobs() -> None:
@@ -402,25 +404,37 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
 
 MIXTURE = {
     "web": {"source": "s3://b/web/", "weight": 3},
-    "code": {"source": "s3://b/code/", "weight": 1, "text_column": "content"},
+    "code": {
+        "source": "s3://b/code/",
+        "weight": 1,
+        "text_column": "content",
+        "csv_options": {"sep": "\t"},
+    },
 }
 
 
 def test_the_sources_of_a_mixture_are_sharded_with_the_runs_settings_and_their_own_columns() -> (
     None
 ):
-    told = context(data_mixture=MIXTURE, shard_instance_count=2, validation_fraction=0.1)
+    told = context(
+        data_mixture=MIXTURE,
+        shard_instance_count=2,
+        validation_fraction=0.1,
+        csv_options={"sep": ";"},
+    )
 
     spec = shard_task_spec(told, None)
 
     assert spec.parts == {"code": 1, "web": 3}
+    settings = {name: each.settings for name, each in spec.datasets.items()}
     assert {
-        name: (each.source.uri, each.settings.text_column, each.settings.validation_fraction)
-        for name, each in spec.datasets.items()
+        name: (spec.datasets[name].source.uri, each.text_column, each.validation_fraction)
+        for name, each in settings.items()
     } == {
         "code": ("s3://b/code/", "content", 0.1),
         "web": ("s3://b/web/", None, 0.1),
     }
+    assert [settings[name].csv_options["sep"] for name in ("code", "web")] == ["\t", ";"]
     assert spec.job.instance_count == 2
     assert {each.job for each in spec.datasets.values()} == {None}
 
