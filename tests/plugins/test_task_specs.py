@@ -10,9 +10,11 @@ import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from tests.runs.sample_search import sample_result
+from trainyard.planning.evaluation_plan import plan_evaluation
 from trainyard.planning.run_plan import plan_run
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.task_specs import (
@@ -336,7 +338,7 @@ def last_step(**params: Any) -> LastStepEvaluation:
 
 
 def last_step_context(**params: Any) -> Any:
-    found = context(evaluation_place="training", **params)
+    found = context(**{"evaluation_place": "training", **params})
     found["ti"].xcom_pull("train")["job_name"] = "train-1"
     return found
 
@@ -347,6 +349,35 @@ def test_a_processing_job_is_ready_where_a_stopped_training_may_measure_nothing(
     assert fallback is not None
     assert fallback.instance_type == "ml.m5.large"
     assert fallback.entry_point == "evaluate.py"
+
+
+def of_winner(**tuned: int) -> Any:
+    """Return the context of a run whose search chose these hyperparameters."""
+    ranges = {name: [getattr(RunConf(), name), value] for name, value in tuned.items()}
+    run = last_step_context(
+        evaluation_place="auto", tune=True, tuning_ranges=ranges, tuning_max_jobs=2
+    )
+    texts = {name: str(value) for name, value in tuned.items()}
+    best = replace(sample_result().best, tuned_hyperparameters=texts)
+    pull, found = run["ti"].xcom_pull, replace(sample_result(), best=best).to_dict()
+    run["ti"].xcom_pull = lambda task_ids: found if task_ids == "tune" else pull(task_ids)
+    return run
+
+
+def test_the_evaluation_is_planned_for_the_model_that_the_search_chose() -> None:
+    small, large = (evaluate_task_spec(of_winner(hidden_size=size), None) for size in (256, 8192))
+
+    assert small.instance_type == "ml.m5.large"
+    assert large.instance_type == plan_evaluation(RunConf(hidden_size=8192)).instance_type
+    assert large.instance_type != small.instance_type
+    assert large.volume_size >= small.volume_size
+
+
+def test_training_and_evaluation_agree_on_the_place_for_the_model_that_the_search_chose() -> None:
+    run = of_winner(hidden_size=2**17)
+
+    assert "test" in train_task_spec(run, None).inputs
+    assert isinstance(evaluate_task_spec(run, None), LastStepEvaluation)
 
 
 def test_no_processing_job_is_ready_beyond_the_budget_or_the_quotas() -> None:
