@@ -395,6 +395,19 @@ def test_a_processing_job_on_a_type_for_training_alone_is_refused(params: dict[s
     )
 
 
+def test_wrong_csv_options_are_refused_by_their_place() -> None:
+    options = {"csv_options": {"delimeter": ";"}}
+    web, code = ({"source": f"s3://b/{name}/", "weight": 1} for name in ("web", "code"))
+    mixture = {"web": web, "code": code | options}
+    unsupported = "problem(s) to fix before anything starts\n  1. {}.delimeter: is not supported"
+
+    assert unsupported.format("csv_options") in refusal(**options)
+    assert unsupported.format("csv_options") in refusal(
+        data_mixture={"web": web, "code": code}, **options
+    )
+    assert unsupported.format("data_mixture.code.csv_options") in refusal(data_mixture=mixture)
+
+
 def test_shards_are_counted_for_the_loader_workers_of_each_rank() -> None:
     assert plan_run({"hyperparameters": {"num_workers": 3}}).num_shards == 6
     assert "a multiple of 6" in refusal(num_shards=4, hyperparameters={"num_workers": 3})

@@ -10,9 +10,11 @@ import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from tests.runs.sample_search import sample_result
+from trainyard.planning.evaluation_plan import plan_evaluation
 from trainyard.planning.run_plan import plan_run
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.task_specs import (
@@ -52,6 +54,7 @@ def test_shards_fit_the_loader_workers_and_columns_of_the_conf() -> None:
         "target_column": "y",
         "ignore_columns": ["id"],
         "category_columns": ["zip"],
+        "csv_options": {"sep": ";"},
         "hyperparameters": {"num_workers": 2},
         "checksums": False,
     }
@@ -61,6 +64,7 @@ def test_shards_fit_the_loader_workers_and_columns_of_the_conf() -> None:
     assert not settings.checksums
     assert settings.num_readers == 4
     assert (settings.ignore_columns, settings.category_columns) == (("id",), ("zip",))
+    assert settings.csv_options == {"sep": ";"}
 
 
 def test_evaluation_of_a_type_for_training_alone_runs_on_a_type_of_processing_jobs() -> None:
@@ -334,7 +338,7 @@ def last_step(**params: Any) -> LastStepEvaluation:
 
 
 def last_step_context(**params: Any) -> Any:
-    found = context(evaluation_place="training", **params)
+    found = context(**{"evaluation_place": "training", **params})
     found["ti"].xcom_pull("train")["job_name"] = "train-1"
     return found
 
@@ -345,6 +349,35 @@ def test_a_processing_job_is_ready_where_a_stopped_training_may_measure_nothing(
     assert fallback is not None
     assert fallback.instance_type == "ml.m5.large"
     assert fallback.entry_point == "evaluate.py"
+
+
+def of_winner(**tuned: int) -> Any:
+    """Return the context of a run whose search chose these hyperparameters."""
+    ranges = {name: [getattr(RunConf(), name), value] for name, value in tuned.items()}
+    run = last_step_context(
+        evaluation_place="auto", tune=True, tuning_ranges=ranges, tuning_max_jobs=2
+    )
+    texts = {name: str(value) for name, value in tuned.items()}
+    best = replace(sample_result().best, tuned_hyperparameters=texts)
+    pull, found = run["ti"].xcom_pull, replace(sample_result(), best=best).to_dict()
+    run["ti"].xcom_pull = lambda task_ids: found if task_ids == "tune" else pull(task_ids)
+    return run
+
+
+def test_the_evaluation_is_planned_for_the_model_that_the_search_chose() -> None:
+    small, large = (evaluate_task_spec(of_winner(hidden_size=size), None) for size in (256, 8192))
+
+    assert small.instance_type == "ml.m5.large"
+    assert large.instance_type == plan_evaluation(RunConf(hidden_size=8192)).instance_type
+    assert large.instance_type != small.instance_type
+    assert large.volume_size >= small.volume_size
+
+
+def test_training_and_evaluation_agree_on_the_place_for_the_model_that_the_search_chose() -> None:
+    run = of_winner(hidden_size=2**17)
+
+    assert "test" in train_task_spec(run, None).inputs
+    assert isinstance(evaluate_task_spec(run, None), LastStepEvaluation)
 
 
 def test_no_processing_job_is_ready_beyond_the_budget_or_the_quotas() -> None:
@@ -402,25 +435,37 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
 
 MIXTURE = {
     "web": {"source": "s3://b/web/", "weight": 3},
-    "code": {"source": "s3://b/code/", "weight": 1, "text_column": "content"},
+    "code": {
+        "source": "s3://b/code/",
+        "weight": 1,
+        "text_column": "content",
+        "csv_options": {"sep": "\t"},
+    },
 }
 
 
 def test_the_sources_of_a_mixture_are_sharded_with_the_runs_settings_and_their_own_columns() -> (
     None
 ):
-    told = context(data_mixture=MIXTURE, shard_instance_count=2, validation_fraction=0.1)
+    told = context(
+        data_mixture=MIXTURE,
+        shard_instance_count=2,
+        validation_fraction=0.1,
+        csv_options={"sep": ";"},
+    )
 
     spec = shard_task_spec(told, None)
 
     assert spec.parts == {"code": 1, "web": 3}
+    settings = {name: each.settings for name, each in spec.datasets.items()}
     assert {
-        name: (each.source.uri, each.settings.text_column, each.settings.validation_fraction)
-        for name, each in spec.datasets.items()
+        name: (spec.datasets[name].source.uri, each.text_column, each.validation_fraction)
+        for name, each in settings.items()
     } == {
         "code": ("s3://b/code/", "content", 0.1),
         "web": ("s3://b/web/", None, 0.1),
     }
+    assert [settings[name].csv_options["sep"] for name in ("code", "web")] == ["\t", ";"]
     assert spec.job.instance_count == 2
     assert {each.job for each in spec.datasets.values()} == {None}
 

@@ -335,6 +335,18 @@ def test_a_trial_whose_budget_pays_no_attempt_is_an_error(aws_connection, task, 
             {"tuning_strategy": "Hyperband"},
             "tuning_strategy: is not supported by this DAG, because its rounds prune the trials themselves",
         ),
+        (
+            {
+                "tuning_ranges": {
+                    "dropout": {
+                        "min_value": 0.1,
+                        "max_value": 0.9,
+                        "scaling_type": "ReverseLogarithmic",
+                    }
+                }
+            },
+            "tuning_ranges.dropout.scaling_type: is not supported by this DAG; got ReverseLogarithmic",
+        ),
     ],
 )
 def test_what_rounds_cannot_do_is_said_by_preflight(params: dict[str, Any], says: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainer.hyperparameters import Hyperparameters
+from trainyard import sharding
 from trainyard.errors import SpecError
 from trainyard.rules.conf_facts import facts_of
+from trainyard.sharding.settings import ShardSettings
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
 
@@ -230,6 +235,29 @@ def test_further_hyperparameters_are_those_of_the_training_script() -> None:
     # Only SageMaker's own checkpoint folder is mirrored to S3: elsewhere an interruption would lose everything.
     # What the training measures at its end follows from the plan of the evaluation.
     assert set(FURTHER_HYPERPARAMETERS) == known - own - {"checkpoint_dir", "test_samples"}
+
+
+def test_every_setting_that_a_message_of_sharding_names_is_a_field_of_the_conf() -> None:
+    settings = {each.name for each in dataclasses.fields(ShardSettings)}
+    folder = Path(sharding.__file__).parent
+    texts = [text for path in folder.glob("*.py") for text in messages(ast.parse(path.read_text()))]
+    named = settings & set(re.findall(r"\w+", "\n".join(texts)))
+
+    assert "csv_options" in named
+    assert named <= {each.name for each in dataclasses.fields(RunConf)}
+
+
+def messages(module: ast.Module) -> list[str]:
+    """Return the texts of several words in a module, without docstrings."""
+    docs = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and " " in node.value
+        and id(node) not in docs
+    ]
 
 
 def test_ranks_are_instances_times_processes() -> None:

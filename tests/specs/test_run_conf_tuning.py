@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from trainer.hyperparameters import Hyperparameters
 from trainyard.errors import SpecError
+from trainyard.specs.limits import MOST
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import (
     CHOICES,
@@ -21,6 +24,7 @@ from trainyard.specs.run_conf_tuning import (
     search_of,
     with_values,
 )
+from trainyard.specs.run_conf_tuning_rules import CONSECUTIVE, DIVIDING
 from trainyard.specs.tuning_job import EarlyStopping, ObjectiveType
 from trainyard.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
 
@@ -144,6 +148,14 @@ def test_limits_are_those_of_the_training_script() -> None:
     [
         ({"tuning_strategy": "Genetic"}, "tuning_strategy: is not an allowed value; got 'Genetic'"),
         ({"tuning_objective": "loss"}, "tuning_objective: is not an allowed value; got 'loss'"),
+        (
+            {"tuning_objective": "train:samples_per_second"},
+            "does not log; got train:samples_per_second; allowed: validation:loss, train:loss, train:tokens",
+        ),
+        (
+            {"tuning_objective": "train:tokens_per_second", "model": "mlp", "target_column": "y"},
+            "tuning_objective: is a metric that the model mlp does not log",
+        ),
         ({"tuning_max_jobs": 0}, "tuning_max_jobs: is too small; got 0; allowed: at least 1"),
         ({"tuning_max_jobs": 751}, "tuning_max_jobs: is too large; got 751"),
         ({"tuning_max_parallel_jobs": 101}, "tuning_max_parallel_jobs: is too large"),
@@ -204,6 +216,29 @@ def test_limits_are_those_of_the_training_script() -> None:
             {"tuning_ranges": {"precision": ["fp8"]}, "tuning_max_jobs": 1},
             "tuning_ranges.precision: precision: is not an allowed value; got 'fp8'",
         ),
+        (
+            {"tuning_ranges": {"hidden_size": {"min_value": 64, "max_value": 256}}},
+            'got 65 with num_heads 4; list the values to try, all of which must fit: {"values": [...]}',
+        ),
+        (
+            {"tuning_ranges": {"global_batch_size": {"min_value": 16, "max_value": 64}}},
+            "tuning_ranges.global_batch_size: global_batch_size: must be a multiple of",
+        ),
+        (
+            {
+                "tuning_ranges": {"hidden_size": [72, 128], "num_heads": [4, 8]},
+                "tuning_max_jobs": 4,
+            },
+            "(each head has the same even width); got 72 with num_heads 8; list the values to try",
+        ),
+        (
+            {
+                "tuning_ranges": {
+                    "num_layers": {"type": "continuous", "min_value": 1, "max_value": 8}
+                }
+            },
+            "tuning_ranges.num_layers: is continuous, but its hyperparameter is a whole number",
+        ),
     ],
     ids=lambda v: v[:60] if isinstance(v, str) else "",
 )
@@ -212,6 +247,51 @@ def test_a_wrong_search_is_refused(params: dict[str, Any], says: str) -> None:
         RunConf.from_params({"tune": True, **params})
 
     assert says in str(caught.value)
+
+
+# Divisors of these settings are many, so intervals of them sometimes fit.
+DIVISIBLE = {
+    "instance_count": 1,
+    "hidden_size": 240,
+    "num_heads": 4,
+    "global_batch_size": 60,
+    "micro_batch_size": 1,
+}
+
+
+@given(
+    name=st.sampled_from([*itertools.chain(*DIVIDING)]),
+    low=st.integers(1, 30),
+    length=st.integers(1, 40),
+    model=st.sampled_from([{}, {"model": "mlp", "target_column": "y"}]),
+)
+def test_a_range_is_accepted_if_every_value_of_it_can_be_trained(
+    name: str, low: int, length: int, model: dict[str, Any]
+) -> None:
+    conf = {**DIVISIBLE, **model}
+
+    def is_accepted(**params: Any) -> bool:
+        try:
+            RunConf.from_params({**conf, **params})
+        except SpecError:
+            return False
+        return True
+
+    ranges = {name: {"min_value": low, "max_value": low + length}}
+    is_range = is_accepted(tune=True, tuning_ranges=ranges, tuning_max_jobs=1)
+    assert is_range == all(is_accepted(**{name: low + more}) for more in range(length + 1))
+
+
+def test_no_number_within_the_limits_has_as_many_consecutive_divisors_as_are_checked() -> None:
+    assert math.lcm(*range(1, CONSECUTIVE + 1)) > max(MOST[dividend] for dividend, _ in DIVIDING)
+
+
+def test_values_that_fit_one_another_are_searched_together() -> None:
+    ranges = searched(
+        tuning_ranges={"hidden_size": [96, 192], "num_heads": [6, 12]}, tuning_max_jobs=4
+    ).ranges
+
+    assert set(ranges) == {"hidden_size", "num_heads"}
 
 
 def test_a_faulty_conf_is_not_blamed_on_each_range() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -11,6 +12,8 @@ from torch.nn import functional
 from trainer.models import build
 from trainer.models.gpt import GPT, GPTConfig, RMSNorm, attend, rope_table, rotate
 from trainer.models.mlp import MLP, MLPConfig, embedding_size
+from trainer.tasks import LanguageTask, TableTask
+from trainyard.specs.run_conf_tuning import THROUGHPUTS
 
 pytestmark = pytest.mark.torch
 CONFIG = GPTConfig(vocab_size=11, num_layers=2, num_heads=2, hidden_size=16, sequence_length=12)
@@ -144,3 +147,13 @@ def test_perceptron_gives_a_missing_category_its_own_embedding():
 
     assert model.embeddings[0].weight.shape == (11, embedding_size(10)) == (11, 5)
     assert model(torch.empty(2, 0), torch.tensor([[-1], [9]])).shape == (2, 1)
+
+
+def test_a_search_knows_the_throughput_that_a_model_logs():
+    tasks = {"gpt": LanguageTask, "mlp": TableTask}
+    units = {
+        model: next(each.default for each in dataclasses.fields(task) if each.name == "unit")
+        for model, task in tasks.items()
+    }
+
+    assert {m: f"train:{unit}_per_second" for m, unit in units.items()} == THROUGHPUTS

@@ -144,6 +144,22 @@ def test_missing_targets_are_empty(prepare: Prepare, tmp_path: Path) -> None:
     assert sorted(written(tmp_path)["y"]) == [""] * 4 + ["0"] * 10 + ["1"] * 10
 
 
+def test_a_single_missing_target_is_split_too(prepare: Prepare, tmp_path: Path) -> None:
+    assert prepare({"a.csv": GOOD + ",1,2\n"}) == (0, "")
+
+    assert sorted(written(tmp_path)["y"]) == [""] + ["0"] * 10 + ["1"] * 10
+
+
+def test_more_classes_than_test_rows_are_split_without_their_shares(
+    prepare: Prepare, tmp_path: Path
+) -> None:
+    rows = "".join(f"{at % 10},{at},{at}\n" for at in range(20))
+
+    assert prepare({"a.csv": HEADER + rows}) == (0, "")
+
+    assert len(written(tmp_path)) == 20
+
+
 def test_a_zip_archive_of_one_file_is_read(prepare: Prepare, tmp_path: Path) -> None:
     archive = tmp_path / "processing/input/source/a.csv.zip"
     archive.parent.mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import Any
 
 import pytest
@@ -99,6 +100,23 @@ def test_values_are_within_their_ranges() -> None:
         assert 1e-4 <= each.asked.values["learning_rate"] <= 1e-1
         assert each.asked.values["warmup_steps"] in range(1, 21)
         assert each.asked.values["precision"] in {"fp32", "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("scale", "low"),
+    [({}, True), ({"scaling_type": "Linear"}, False)],
+    ids=["Auto", "Linear"],
+)
+def test_a_wide_range_is_drawn_by_its_logarithm_unless_it_is_linear(
+    scale: dict[str, str], low: bool
+) -> None:
+    rates = {"learning_rate": {"min_value": 1e-5, "max_value": 0.1, **scale}}
+    wanted = search(tuning_ranges=rates, tuning_strategy="Random")
+
+    drawn = ask(wanted, [], count=50, steps=STEPS, is_last=False, seed=0)
+
+    median = statistics.median(each.values["learning_rate"] for each in drawn)
+    assert (median < 0.01) == low
 
 
 def test_what_was_told_draws_the_next_trials_nearer() -> None:

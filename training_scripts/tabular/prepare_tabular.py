@@ -21,6 +21,7 @@ import io
 import json
 import logging
 import lzma
+import math
 import os
 import sys
 import zipfile
@@ -345,11 +346,22 @@ def write(parts: dict[str, pd.DataFrame], target: str, options: argparse.Namespa
 def _halves(
     table: pd.DataFrame, target: str, share: float, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    counts = table[target].value_counts()
-    fits = len(counts) <= MOST_CLASSES and counts.min() > 1
-    labels = table[target].fillna(MISSING[0]) if fits else None
-    kept, taken = train_test_split(table, test_size=share, random_state=seed, stratify=labels)
+    classes = _classes(table[target], share)
+    kept, taken = train_test_split(table, test_size=share, random_state=seed, stratify=classes)
     return kept.sort_index(), taken.sort_index()
+
+
+def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
+    """Return the class of each row; None if there are too many or too small classes to keep their shares.
+
+    Missing targets are a class. A single one is in the largest class, because a class of one row cannot be split.
+    """
+    counts = targets.value_counts()
+    if len(counts) > MOST_CLASSES or not counts.min() > 1:
+        return None
+    is_single = targets.isna().sum() == 1
+    classes = targets.fillna(counts.index[0] if is_single else MISSING[0])
+    return classes if classes.nunique() <= math.ceil(share * len(classes)) else None
 
 
 if __name__ == "__main__":

@@ -24,18 +24,24 @@ if TYPE_CHECKING:
 
 
 def evaluation_fallback(
-    conf: RunConf, *, trained_on: str | None, job_attempts: int
+    conf: RunConf, *, trained: RunConf, trained_on: str | None, job_attempts: int
 ) -> EvaluationPlan | None:
     """Return the plan of the processing job that replaces an evaluation in the training's last step.
 
     The job is needed if the training ended before that step. None if no type can run the job, or if the run could then
     cost more than its budget.
+
+    Args:
+        conf: the run's conf, which has its budget and its search.
+        trained: the conf with the hyperparameters of the training, and so with its model.
+        trained_on: instance type of the training.
+        job_attempts: number of times that each job may be started.
     """
-    other = replace(conf, evaluation_place=Place.PROCESSING.value)
-    plan = plan_evaluation(other, trained_on=trained_on)
+    place = Place.PROCESSING.value
+    plan = plan_evaluation(replace(trained, evaluation_place=place), trained_on=trained_on)
     if plan.unfit:
         return None
-    budget = conf.budget_usd
+    budget, other = conf.budget_usd, replace(conf, evaluation_place=place)
     if budget is not None and run_cost(other, job_attempts=job_attempts).known_usd > budget:
         return None
     return plan

@@ -207,10 +207,23 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
     from trainyard.sharding.settings import settings_of_run  # noqa: PLC0415  # DAG files import this
     from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
 
-    try:
-        return fit_num_shards(settings_of_run(conf), train_bytes=0), []
-    except SpecError as error:
-        return 0, list(error.findings)
+    num_shards = 0
+    findings: list[Finding] = []
+    for name, each in conf.by_source.items():
+        try:
+            num_shards = fit_num_shards(settings_of_run(each), train_bytes=0)
+        except SpecError as error:
+            is_own = name and conf.data_mixture[name].csv_options is not None
+            findings += (_of_source(found, name) if is_own else found for found in error.findings)
+    return num_shards, findings
+
+
+def _of_source(finding: Finding, name: str) -> Finding:
+    """Return a finding on the csv options of a mixture's source with their path in the conf; others unchanged."""
+    is_of_options = finding.where.startswith("csv_options")
+    return (
+        replace(finding, where=f"data_mixture.{name}.{finding.where}") if is_of_options else finding
+    )
 
 
 def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:

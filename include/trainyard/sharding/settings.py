@@ -165,6 +165,7 @@ def settings_of_run(conf: RunConf) -> ShardSettings:
         target_column=conf.target_column,
         ignore_columns=conf.ignore_columns,
         category_columns=conf.category_columns,
+        csv_options=conf.csv_options,
         tokenizer=conf.tokenizer,
         vocab_size=conf.vocab_size,
         eos_token_id=conf.eos_token_id,

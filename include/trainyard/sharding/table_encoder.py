@@ -293,7 +293,7 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         job_name="sharding",
         where=f"column {column!r}",
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
-        allowed=f"at most {limit} (max_categories)",
+        allowed=f"at most {limit}",
         next_step=(
             "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; if it "
             "has numbers, write them without leading zeros; if it has times, write numbers or Parquet timestamps"

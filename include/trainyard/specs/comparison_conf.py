@@ -25,6 +25,7 @@ _SHARED = (
         "target_column",
         "ignore_columns",
         "category_columns",
+        "csv_options",
         "tokenizer",
         "vocab_size",
         "eos_token_id",

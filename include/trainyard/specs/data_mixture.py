@@ -32,13 +32,14 @@ class MixedSource:
     Attributes:
         source: a local path or an `s3://` URI, as the param `source`.
         weight: share of the samples of the training, in any unit: the weights of a mixture are normalised.
-        data_format, text_column: those of this source; None = the run's.
+        data_format, text_column, csv_options: those of this source; None = the run's.
     """
 
     source: str
     weight: float
     data_format: str | None = None
     text_column: str | None = None
+    csv_options: Mapping[str, Any] | None = None
 
 
 def parts_of(weights: Mapping[str, float]) -> dict[str, int]:

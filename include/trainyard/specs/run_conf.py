@@ -41,6 +41,8 @@ class RunConf(BaseRunConf):
         vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
             ends a document; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
+        csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv
+            (trainyard.sharding.csv_options).
         init_from: S3 address of the weights that the training begins with: the prefix of a Llama's config.json and
             safetensors, the model.tar.gz of an earlier run, or the prefix of such a file; None = random weights.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
@@ -77,6 +79,7 @@ class RunConf(BaseRunConf):
     target_column: str | None = None
     ignore_columns: tuple[str, ...] = ()
     category_columns: tuple[str, ...] = ()
+    csv_options: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = "bytes"
     vocab_size: int = 0
     eos_token_id: int | None = None
@@ -140,6 +143,7 @@ class RunConf(BaseRunConf):
                 source=each.source,
                 data_format=each.data_format or self.data_format,
                 text_column=each.text_column or self.text_column,
+                csv_options=self.csv_options if each.csv_options is None else each.csv_options,
             )
             for name, each in sorted(self.data_mixture.items())
         }

@@ -27,6 +27,8 @@ OBJECTIVES = {
     "train:tokens_per_second": ObjectiveType.MAXIMIZE,
     "train:samples_per_second": ObjectiveType.MAXIMIZE,
 }
+THROUGHPUTS = {"gpt": "train:tokens_per_second", "mlp": "train:samples_per_second"}
+"""The throughput that a training of each model logs."""
 EVALUATIONS_OF_A_TRIAL = 5
 """Evaluations per trial; early stopping and Hyperband use their results."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.run_conf_tuning import (
     LIMITS,
     OBJECTIVES,
+    THROUGHPUTS,
     combinations,
     ends_and_choices,
     read_ranges,
@@ -16,7 +18,7 @@ from trainyard.specs.run_conf_tuning import (
     with_values,
 )
 from trainyard.specs.tuning_job import SearchStrategy
-from trainyard.specs.tuning_job_ranges import CategoricalRange
+from trainyard.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.tuning_job_ranges import ParameterRange
+
+DIVIDING = (("hidden_size", "num_heads"), ("global_batch_size", "micro_batch_size"))
+"""Pairs of hyperparameters of which the first must be a multiple of the second: between two values that fit, others do
+not."""
+CONSECUTIVE = 19
+"""The least common multiple of 19 consecutive numbers is above the largest value of these hyperparameters."""
+_LIST = 'list the values to try, all of which must fit: {"values": [...]}'
 
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
@@ -46,6 +55,15 @@ def _words(conf: RunConf) -> Iterator[Finding]:
         value = getattr(conf, name)
         if value not in allowed:
             yield _refused(name, "is not an allowed value", repr(value), ", ".join(allowed))
+    objective, own = conf.tuning_objective, THROUGHPUTS.get(conf.model)
+    if own and objective in {*THROUGHPUTS.values()} - {own}:
+        losses = [name for name in OBJECTIVES if name not in THROUGHPUTS.values()]
+        yield _refused(
+            "tuning_objective",
+            f"is a metric that the model {conf.model} does not log",
+            objective,
+            ", ".join([*losses, own]),
+        )
 
 
 def _plans(conf: RunConf) -> Iterator[Finding]:
@@ -119,6 +137,13 @@ def _range(conf: RunConf, name: str, given: ParameterRange) -> Iterator[Finding]
     if name not in LIMITS:
         return
     kind, least, most = LIMITS[name]
+    if kind == "integer" and isinstance(given, ContinuousRange):
+        yield Finding(
+            where=where,
+            what="is continuous, but its hyperparameter is a whole number",
+            next_step='remove "type", or set it to integer',
+        )
+        return
     for value in ends_and_choices(given):
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             yield Finding(where=where, what="has a value that is not a number", got=repr(value))
@@ -157,21 +182,45 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield the faults of trials with one hyperparameter at an end or choice of its range, the rest as in the conf."""
+    """Yield the faults of trials with values of one range, or of a pair of `DIVIDING`, and the conf's other values.
+
+    Of an interval or two ranges of a pair, only the first fault is reported.
+    """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
         trial = with_values(conf, {"max_steps": trial_steps(conf), **searched})
     except SpecError:
         return  # the faults of the conf itself are reported already
-    for name, each in ranges.items():
-        for value in ends_and_choices(each):
-            try:
-                with_values(trial, {name: value})
-            except SpecError as error:
-                where = f"tuning_ranges.{name}"
-                yield from (
-                    replace(found, where=f"{where}: {found.where}") for found in error.findings
-                )
+    pairs = [{name: ranges[name] for name in pair if name in ranges} for pair in DIVIDING]
+    for group in filter(None, pairs):
+        faults = _faults_of_values(trial, group)
+        if [type(each) for each in group.values()] == [CategoricalRange]:
+            yield from faults
+        else:
+            yield from (replace(each, next_step=_LIST) for each in islice(faults, 1))
+    for name in (each for each in ranges if each not in chain(*DIVIDING)):
+        yield from _faults_of_values(trial, {name: ranges[name]})
+
+
+def _faults_of_values(trial: RunConf, group: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    where = " with ".join(f"tuning_ranges.{name}" for name in group)
+    for values in product(*(_values_to_check(name, each) for name, each in group.items())):
+        try:
+            with_values(trial, dict(zip(group, values, strict=True)))
+        except SpecError as error:
+            yield from (replace(found, where=f"{where}: {found.where}") for found in error.findings)
+
+
+def _values_to_check(name: str, given: ParameterRange) -> tuple[Any, ...]:
+    """Return the values of a range that a trial may fail with: its choices or ends, and for `DIVIDING` those between.
+
+    CONSECUTIVE values from the least are enough. If all of them divide a number, their least common multiple does.
+    """
+    values = ends_and_choices(given)
+    if not isinstance(given, IntegerRange) or name not in chain(*DIVIDING):
+        return values
+    low = given.min_value
+    return (*values, *range(low + 1, min(given.max_value, low + CONSECUTIVE)))
 
 
 def _refused(where: str, what: str, got: object, allowed: str) -> Finding:

@@ -141,6 +141,18 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
     return read_spec(kind, {k: v for k, v in given.items() if k != "type"}, where=where)
 
 
+def is_logarithmic(given: ParameterRange) -> bool:
+    """Return whether the range is logarithmic.
+
+    A range with the scale `Auto` counts as logarithmic if it is positive and spans at least a factor of 100.
+    """
+    if isinstance(given, CategoricalRange):
+        return False
+    if given.scaling_type is Scaling.AUTO:
+        return given.min_value > 0 and given.max_value / given.min_value >= 100
+    return given.scaling_type is Scaling.LOGARITHMIC
+
+
 def _scaled_findings(low: float, high: float, scaling: Scaling) -> Iterator[Finding]:
     if low >= high:
         yield Finding(

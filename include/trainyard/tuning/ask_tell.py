@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.specs.tuning_job import ObjectiveType, SearchStrategy
-from trainyard.specs.tuning_job_ranges import CategoricalRange, IntegerRange, Scaling
+from trainyard.specs.tuning_job_ranges import CategoricalRange, IntegerRange, is_logarithmic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -223,7 +223,7 @@ def _distribution(given: ParameterRange) -> BaseDistribution:
 
     if isinstance(given, CategoricalRange):
         return CategoricalDistribution(given.values)
-    is_log = given.scaling_type is Scaling.LOGARITHMIC
+    is_log = is_logarithmic(given)
     if isinstance(given, IntegerRange):
         return IntDistribution(given.min_value, given.max_value, log=is_log)
     return FloatDistribution(given.min_value, given.max_value, log=is_log)

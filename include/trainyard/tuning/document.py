@@ -12,7 +12,7 @@ from trainyard.specs.tuning_job_ranges import (
     CategoricalRange,
     IntegerRange,
     ParameterRange,
-    Scaling,
+    is_logarithmic,
 )
 from trainyard.tuning.importance import importance
 from trainyard.tuning.trials import typed_value
@@ -71,18 +71,6 @@ def tuning_document(
         "importance": asdict(mattered),
         "hyperparameters": [each.to_dict() for each in chosen],
     }
-
-
-def is_logarithmic(given: ParameterRange) -> bool:
-    """Return whether the range is logarithmic.
-
-    A range with the scale `Auto` counts as logarithmic if it is positive and spans at least a factor of 100.
-    """
-    if isinstance(given, CategoricalRange):
-        return False
-    if given.scaling_type is Scaling.AUTO:
-        return given.min_value > 0 and given.max_value / given.min_value >= 100
-    return given.scaling_type is Scaling.LOGARITHMIC
 
 
 def _unit(conf: RunConf) -> str:

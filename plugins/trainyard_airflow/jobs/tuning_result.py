@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import JobFailedError
 from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard.sagemaker_api.stop_cause import StopCause
-from trainyard.specs.tuning_job_ranges import CategoricalRange, Scaling
+from trainyard.specs.tuning_job_ranges import is_logarithmic
 from trainyard.tuning.ceiling import estimate
 from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
 from trainyard.tuning.trials import best_trial, plain_text
@@ -118,11 +118,7 @@ def _importance(spec: TuningJobSpec, trials: Sequence[Trial]) -> dict[str, float
     """Return the importance of each tuned hyperparameter; empty if it cannot be determined from the trials."""
     from trainyard.tuning.importance import importance
 
-    logs = {
-        name
-        for name, each in spec.ranges.items()
-        if not isinstance(each, CategoricalRange) and each.scaling_type is Scaling.LOGARITHMIC
-    }
+    logs = {name for name, each in spec.ranges.items() if is_logarithmic(each)}
     ended = [
         (_values(each, spec), each.objective)
         for each in trials

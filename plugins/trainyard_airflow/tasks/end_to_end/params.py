@@ -71,6 +71,10 @@ _RANGES = {
     },
 }
 
+_CSV_HELP = (
+    "For csv of another encoding, delimiter or mark of missing values: arguments of pandas.read_csv, such as "
+    '{"encoding": "cp1252", "sep": ";", "decimal": ","}.'
+)
 _MIXTURE_HELP = (
     'Several sources with their shares of the samples, in place of Source: {"web": {"source": "s3://my-bucket/web/", '
     '"weight": 0.7}, "code": {"source": "s3://my-bucket/code/", "weight": 0.3, "text_column": "content"}}. Only gpt.'
@@ -86,6 +90,7 @@ _MIXTURE = {
             "weight": {"type": "number", "exclusiveMinimum": 0},
             "data_format": {"enum": [None, *CHOICES["data_format"]]},
             "text_column": TEXT_OR_NONE,
+            "csv_options": {"type": ["null", "object"]},
         },
     },
 }
@@ -148,6 +153,7 @@ SECTIONS: Sections = {
             "For tables in csv or jsonl: columns of numbers to read as categories.",
             _NAMES,
         ),
+        "csv_options": ("CSV options", _CSV_HELP, {"type": "object"}),
         "tokenizer": (
             "Tokenizer",
             "`bytes`, or a `tokenizers` file: a path or an `s3://` URI.",
@@ -282,7 +288,7 @@ SECTIONS: Sections = {
         "tuning_ranges": ("Ranges", _RANGES_HELP, _RANGES),
         "tuning_objective": (
             "Objective",
-            "Losses are minimised, throughputs maximised.",
+            "Losses are minimised, throughputs maximised: tokens of the gpt, samples of the mlp.",
             {"type": "string", "enum": list(OBJECTIVES)},
         ),
         "tuning_early_stopping": (

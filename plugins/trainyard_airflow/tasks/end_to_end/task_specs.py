@@ -141,10 +141,8 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
     parts = run_cap(state.conf)
     left = cap_left_usd(context, state, kept_back_usd=parts.evaluation_usd if parts else 0.0)
-    conf, searched_usd = state.conf, None
-    if conf.tune:
-        found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
-        conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
+    conf, found = _trained(context)
+    if found:
         _log_winner(state, found, conf)
     spec = training_spec(
         conf,
@@ -152,11 +150,24 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
         task_id=context["ti"].task_id,
-        budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+        budget_usd=training_budget_usd(state.conf, searched_usd=found.paid_usd if found else None),
         max_cost_usd=left,
         measures_test_split=True,
     )
     return with_judge(spec, conf)
+
+
+def _trained(context: Context) -> tuple[RunConf, TuningResult | None]:
+    """Return the conf with the best trial's hyperparameters, which determine the model, and the result of the search.
+
+    Without a search, it is the run's own conf, and the result is None. The run's own conf decides on budgets, because
+    the conf with the hyperparameters has no search.
+    """
+    conf = RunState.of(context).conf
+    if not conf.tune:
+        return conf, None
+    found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
+    return with_values(conf, found.best.tuned_values), found
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
@@ -186,6 +197,7 @@ def evaluate_task_spec(
 ) -> ProcessingJobSpec | LastStepEvaluation | None:
     """Return the processing job that evaluates the model on the test split, or the training's own evaluation."""
     state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
+    conf, _ = _trained(context)
     planned = state.plan.get("evaluation") or {}
     fallback = None
     if planned.get("may_fall_back", True):
@@ -194,10 +206,13 @@ def evaluate_task_spec(
         )
 
         fallback = evaluation_fallback(
-            state.conf, trained_on=training.get("instance_type"), job_attempts=JOB_RETRIES + 1
+            state.conf,
+            trained=conf,
+            trained_on=training.get("instance_type"),
+            job_attempts=JOB_RETRIES + 1,
         )
     return evaluation_spec(
-        state.conf,
+        conf,
         paths=state.paths,
         dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         training=training,
@@ -211,7 +226,8 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage and the image that serves it."""
     state = RunState.of(context)
     training, dataset = result_of(context, TaskId.TRAIN), result_of(context, TaskId.SHARD)
-    serving = run_serving(state.conf, region=state.region, trained_on=training["instance_type"])
+    conf, _ = _trained(context)
+    serving = run_serving(conf, region=state.region, trained_on=training["instance_type"])
     evaluation = evaluation_result(context) or {}
     return ModelVersion(
         **(asdict(serving) if serving else {}),
@@ -227,10 +243,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 def _card(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> ModelCard:
     state = RunState.of(context)
-    conf = state.conf
-    if conf.tune:
-        found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
-        conf = with_values(conf, found.best.tuned_values)
+    conf, _ = _trained(context)
     sources = [each.source for each in conf.data_mixture.values()] or [conf.source]
     evaluation = evaluation_result(context)
     return run_card(
@@ -249,12 +262,16 @@ def _card(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
     state, evaluation = RunState.of(context), evaluation_result(context) or {}
+    from trainyard.planning.evaluation_plan import plan_evaluation  # a DAG file imports this module
+
+    conf, _ = _trained(context)
+    planned = plan_evaluation(conf, trained_on=training["instance_type"])
     return {
         **training_lineage(training, paths=state.paths),
         "dataset_uri": dataset["dataset_uri"],
         "data_fingerprint": dataset.get("fingerprint"),
         **({"init_from": state.conf.init_from} if state.conf.init_from else {}),
-        "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
+        "evaluation_max_samples": planned.max_samples,
         "evaluation_job": evaluation.get("job_name") or evaluation.get("measured_by"),
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
@@ -263,8 +280,8 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
 
 def _search_lineage(context: Context) -> dict[str, Any]:
     """Return the search and the hyperparameters that it chose; empty without a search."""
-    if not RunState.of(context).conf.tune:
+    _, found = _trained(context)
+    if found is None:
         return {}
-    found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
     tuned = {f"tuned.{name}": value for name, value in found.best.tuned_hyperparameters.items()}
     return {"tuning_job": found.tuning_job_name, **tuned}

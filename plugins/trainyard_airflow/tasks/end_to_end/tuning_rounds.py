@@ -13,6 +13,7 @@ from trainyard.planning.search_cost import search_cost
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import SearchSettings, search_of
 from trainyard.specs.tuning_job import SearchStrategy
+from trainyard.specs.tuning_job_ranges import ContinuousRange, Scaling
 from trainyard.task_ids import TaskId
 from trainyard.tuning.ask_tell import (
     LONG,
@@ -278,6 +279,14 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             got=str(search.strategy),
             allowed="Bayesian or Random; train_end_to_end supports the others",
         )
+    for name, each in search.ranges.items():
+        if isinstance(each, ContinuousRange) and each.scaling_type is Scaling.REVERSE_LOGARITHMIC:
+            yield Finding(
+                where=f"tuning_ranges.{name}.scaling_type",
+                what="is not supported by this DAG",
+                got=each.scaling_type,
+                allowed="Auto, Linear or Logarithmic; train_end_to_end supports ReverseLogarithmic",
+            )
     if search.max_time_s is not None:
         yield Finding(
             where="tuning_max_time_s",
