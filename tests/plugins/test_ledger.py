@@ -13,6 +13,7 @@ from tests.plugins.conftest import connection_json
 from tests.plugins.test_capacity import CAPACITY_ERROR, on_ladder
 from trainyard.errors import ContractError, RejectedRequestError, ScriptError, TrainingRunError
 from trainyard.planning.run_plan import plan_run
+from trainyard.runs.builder import build_run_record
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from trainyard.runs.run_tags import Owner
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -235,6 +236,27 @@ def test_run_is_closed_once_its_stopped_job_has_ended(aws_connection, task, scri
     assert ledger is not None
     assert only(ledger).status == "Stopped"
     assert pauses
+
+
+def test_report_has_the_cost_of_a_job_whose_task_left_no_result(
+    aws_connection, task, script, sagemaker
+):
+    made = operator(task, script(WAITS, forward_sigterm=True))
+    name = made.task_jobs(task.context).name_of(1)
+    made.job_run(task.context).ledger.intend(name)
+    made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
+
+    def stop_once_started(_: float) -> None:
+        job = sagemaker.describe_training_job(TrainingJobName=name)
+        if "TrainingStartTime" in job and job["TrainingJobStatus"] == "InProgress":
+            sagemaker.stop_training_job(TrainingJobName=name)
+
+    ledger = closed_ledger(ledger_of(task, aws_connection), limit_s=90, pause=stop_once_started)
+    assert ledger is not None
+
+    cost = build_run_record(dag_id=task.dag_id, run_id=task.run_id, ledger=ledger.to_dict()).cost
+    assert cost["total_usd"] == ledger.total_usd > 0
+    assert cost["is_complete"]
 
 
 def test_what_does_not_end_stays_open_and_is_told(aws_connection, task, caplog):

@@ -24,7 +24,7 @@ def awaiting_bill(record: RunRecord) -> RunRecord:
 
     A run without an end or without jobs is returned unchanged.
     """
-    if record.ended_at is None or not record.jobs:
+    if record.ended_at is None or not record.is_billed:
         return record
     due_at = complete_at(record.ended_at).timestamp()
     return replace(record, cost={**record.cost, "bill_due_at": due_at})

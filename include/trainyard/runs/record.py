@@ -188,7 +188,8 @@ class RunRecord:
             none.
         cost: the costs of the run, with these members. A member without a value is None or absent.
 
-            - total_usd: known costs of all jobs and warm pools; is_complete: whether every job's cost is known.
+            - total_usd: known costs of all jobs and warm pools, also of jobs that only the ledger has.
+            - is_complete: whether the cost of every job is known, and none can still cost money.
             - warm_pool_usd: the part of total_usd for warm pools.
             - ceiling_usd: the most that the run can cost; once_usd: the same with one attempt per job.
             - budget_usd, max_cost_usd: the limits in the run's conf.
@@ -255,6 +256,11 @@ class RunRecord:
         if self.started_at is None or self.ended_at is None:
             return None
         return max(0.0, self.ended_at - self.started_at)
+
+    @property
+    def is_billed(self) -> bool:
+        """True if the run has jobs, or a cost of jobs that are in its ledger only."""
+        return bool(self.jobs) or self.cost.get("total_usd", 0.0) != 0.0
 
     def job_of(self, task_id: str) -> JobRecord | None:
         """Return the last job of a task; None if it has none."""
