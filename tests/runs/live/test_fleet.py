@@ -124,6 +124,12 @@ def test_an_ended_run_without_a_report_costs_what_its_jobs_cost(
     assert row["cost_usd"] == (None if usd is None else pytest.approx(usd))
 
 
+def test_a_cleared_run_shows_nothing_of_its_earlier_report() -> None:
+    (row,) = page(run("again", returned=paid(30.0)), again=2.5)["runs"]
+
+    assert (row["cost_usd"], row["verdict"]) == (2.5, "running")
+
+
 def test_jobs_of_mapped_tasks_are_not_known() -> None:
     mapped = TaskRow(task_id="many", map_index=0, state="success", try_number=1, start=0, end=1)
 

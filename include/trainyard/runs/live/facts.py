@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainyard.task_ids import TaskId
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -73,6 +75,14 @@ class RunRow:
     def is_over(self) -> bool:
         """True if the run has ended, with or without success."""
         return self.state in OVER
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """Result of the task `report` of an ended run; empty before the end.
+
+        A run that was cleared has the result of its earlier report until that task starts again.
+        """
+        return self.result(TaskId.REPORT) if self.is_over else {}
 
     def result(self, task_id: str) -> Mapping[str, Any]:
         """Return the result of a task; empty if it has none."""
