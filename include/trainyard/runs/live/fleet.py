@@ -103,11 +103,11 @@ def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
     tasks' jobs. The jobs of mapped tasks are not known here.
     """
     if not run.is_over:
-        return so_far_usd
+        return None if run.has_unread_jobs else so_far_usd
     reported = run.number(TaskId.REPORT, "cost_usd")
     if reported is not None:
         return reported
-    if not run.jobs or any(each.map_index >= 0 for each in run.tasks):
+    if not run.jobs or run.has_mapped_tasks:
         return None
     return _sum_of_known(
         _task_usd(run.result(each) or run.failed.get(each, {})) for each in run.jobs

@@ -147,9 +147,10 @@ def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reported = run.number(TaskId.REPORT, "cost_usd") if run.is_over else None
     state = run.result(TaskId.PREFLIGHT)
     so_far = sum(each for each in amounts if each is not None)
+    is_known = None not in amounts and not run.has_unread_jobs
     return {
         "so_far_usd": so_far if reported is None else reported,
-        "is_complete": reported is not None or None not in amounts,
+        "is_complete": reported is not None or is_known,
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "estimate_usd": mapping(mapping(state.get("plan")).get("estimate")).get("usd"),
         "budget_usd": run.settings.get("budget_usd"),
