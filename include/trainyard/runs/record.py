@@ -202,6 +202,7 @@ class RunRecord:
               measurement to its lowest.
             - note: on the prices.
             - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
+            - deployment: on AWS, the name of the Airflow deployment, which the bill's tags have.
             - bill, bill_error: after `trainyard bill`, the bill (`RunBill`), and bill / ledger - 1.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
