@@ -69,6 +69,7 @@ class JobSnapshot:
             type; None = no limit.
         billable_seconds: billed seconds per instance; None until the service reports them, 0 if an ended job never had
             instances. For a processing job, which has no such member, the duration of its run.
+        children_usd: cost of the jobs of an ended AutoML job in USD; None for other jobs, and if a price is unknown.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
         hook_s3_uri: output of the Debugger hook of a training job; None without a hook.
@@ -96,6 +97,7 @@ class JobSnapshot:
     modified_at: float | None = None
     training_seconds: int | None = None
     billable_seconds: int | None = None
+    children_usd: float | None = None
     max_run_s: int | None = None
     max_wait_s: int | None = None
     max_pending_s: int | None = None
