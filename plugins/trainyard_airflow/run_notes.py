@@ -25,6 +25,9 @@ __all__ = ["on_dag_run_failed", "on_dag_run_success"]
 
 log = logging.getLogger(__name__)
 
+_AUTHOR = "trainyard"
+"""User id of the listener's notes. The API stores the id of the person; the note of a triggering DAG has no id."""
+
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
@@ -39,9 +42,10 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 
 
 def note_end(dag_run: Any) -> None:
-    """Set a run's note from its report, unless the run already has a note.
+    """Set a run's note from its report, unless somebody else wrote the note.
 
-    A successful run is marked failed if the report's status is `failed`.
+    The note of a run that was cleared is replaced. A successful run is marked failed if the report's status is
+    `failed`.
 
     This runs in the scheduler and uses the run's own database session; another session would wait for the row that the
     scheduler has locked. Without a session, as in `dag.test()`, nothing is changed. It never raises.
@@ -52,13 +56,22 @@ def note_end(dag_run: Any) -> None:
             return
         report = _returned(session, dag_run)
         note = report.get("note")
-        if isinstance(note, str) and not dag_run.note:
-            dag_run.note = note
+        if isinstance(note, str):
+            _set_note(dag_run, note)
         if report.get("status") == FAILED and dag_run.state == DagRunState.SUCCESS:
             log.warning("Run %s failed, by its report", dag_run.run_id)
             dag_run.set_state(DagRunState.FAILED)
     except Exception:
         log.exception("Run %s has no note, and its state may be wrong", dag_run.run_id)
+
+
+def _set_note(dag_run: Any, note: str) -> None:
+    """Set a run's note; a person's note, and one with which another DAG triggered the run, are kept."""
+    noted = dag_run.dag_run_note
+    if noted is None:
+        dag_run.note = (note, _AUTHOR)
+    elif noted.user_id == _AUTHOR or not noted.content:
+        noted.content, noted.user_id = note, _AUTHOR
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:

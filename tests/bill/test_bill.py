@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def report(tmp_path: Path) -> Path:
     """The report.json of an ended run."""
     ledger = {"entries": [], "unsettled": [], "total_usd": LEDGER_USD}
-    record = sample_record(started_at=BEGAN, ended_at=ENDED, ledger=ledger)
+    jobs = [replace(each, created_at=BEGAN) for each in sample_record().jobs]
+    record = sample_record(started_at=BEGAN, ended_at=ENDED, jobs=jobs, ledger=ledger)
     path = tmp_path / "report.json"
     path.write_text(record.to_json(), encoding="utf-8")
     return path
@@ -124,6 +126,36 @@ def test_request_has_the_tags_of_the_runs_jobs_and_all_of_its_days() -> None:
         {"Tags": {"Key": "trainyard:run", "Values": ["manual__1"]}},
     ]
     assert complete_at(ENDED) == datetime(2026, 11, 24, tzinfo=UTC)
+
+
+def test_bill_of_a_cleared_run_has_the_days_of_all_its_jobs(api: Any, report: Path) -> None:
+    record = RunRecord.from_json(report.read_text(encoding="utf-8"))
+    jobs = [replace(record.jobs[0], created_at=BEGAN - 2 * 86400), *record.jobs[1:]]
+    report.write_text(replace(record, jobs=tuple(jobs)).to_json(), encoding="utf-8")
+    main([str(report)], now=later(3))
+
+    entry = {"name": "job", "intended_at": BEGAN - 3 * 86400}
+    cleared = replace(record, ledger={**(record.ledger or {}), "entries": [entry]})
+    report.write_text(cleared.to_json(), encoding="utf-8")
+    main([str(report)], now=later(3))
+
+    starts = [each["TimePeriod"]["Start"] for each in api.asked if "NextPageToken" not in each]
+    assert starts == ["2026-11-19", "2026-11-18"]
+
+
+def test_bill_is_that_of_the_runs_own_deployment(
+    api: Any, report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.pages = NOTHING
+    record = RunRecord.from_json(report.read_text(encoding="utf-8"))
+    named = awaiting_bill(record, deployment="staging")
+    report.write_text(named.to_json(), encoding="utf-8")
+
+    assert main([str(report)], now=later(3)) == 1
+
+    tags = [each["Tags"] for each in api.asked[0]["Filter"]["And"]]
+    assert tags[2] == {"Key": "trainyard:deployment", "Values": ["staging"]}
+    assert "trainyard:run and trainyard:deployment as cost allocation" in capsys.readouterr().out
 
 
 def test_bill_of_all_pages_stands_beside_ledger_and_estimate_in_the_report(

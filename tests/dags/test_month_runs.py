@@ -54,6 +54,7 @@ def month(database: Callable[[str], Any]) -> None:
             results={"report": None, "train": None},
             job="job",
         )
+        put(DAG_ID, "runs trials", state="running", results={"report": None, MAPPED: None})
         put(DAG_ID, "no state", state=None, results={"report": None})
         put(OWN_DAG_ID, "a job", end=MONTH, results={"train": JOB}, job="job")
         put(OWN_DAG_ID, "mapped", end=MONTH, results={"train": JOB, MAPPED: JOB}, job="job")
@@ -155,6 +156,13 @@ def test_runs_of_the_month_are_those_that_ended_in_it_or_have_not_ended(month: N
     assert {"began last month", "still runs", "no state"} <= found.keys()
     assert found["still runs"].jobs == {"train": "job"}
     assert "ended last month" not in found
+
+
+def test_a_running_run_with_mapped_tasks_has_jobs_that_are_not_read(month: None) -> None:
+    found = {run.run_id: run for run in month_runs()}
+
+    assert found["runs trials"].has_unread_jobs
+    assert not found["still runs"].has_unread_jobs
 
 
 def test_a_reported_run_has_only_its_team_and_its_cost(month: None) -> None:

@@ -16,8 +16,11 @@ pytestmark = [pytest.mark.dag_run, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | None]]:
-    """Return the state and note of a run that Airflow calls a success, by the status of its report."""
+def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None]]:
+    """Return the state and note of a run that Airflow calls a success, by the status of its report.
+
+    More than one status are those of a run that was cleared. `note` is the run's note before its end.
+    """
     from airflow.models.dagrun import DagRun  # noqa: TID251  # a test may write the database
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251
     from airflow.models.xcom import XComModel  # noqa: TID251
@@ -26,8 +29,8 @@ def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | No
 
     dag_id = database("train_end_to_end").dag_id
 
-    def end(status: str) -> tuple[str, str | None]:
-        now, where = datetime.now(UTC), {"dag_id": dag_id, "run_id": f"ended {status}"}
+    def end(*statuses: str, note: Any = None) -> tuple[str, str | None]:
+        now, where = datetime.now(UTC), {"dag_id": dag_id, "run_id": f"ended {statuses} {note}"}
         with create_session() as session:
             times = {"start_date": now, "end_date": now}
             session.execute(
@@ -48,12 +51,13 @@ def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | No
                 )
             )
             run = session.scalar(select(DagRun).where(DagRun.run_id == where["run_id"]))
-            value = {"status": status, "note": f"the run: {status}"}
-            session.add(
-                XComModel(**where, **of_report, dag_run_id=run.id, key="return_value", value=value)
-            )
-            session.flush()
-            run_notes.on_dag_run_success(run, "")
+            run.note = note
+            left = XComModel(**where, **of_report, dag_run_id=run.id, key="return_value")
+            session.add(left)
+            for status in statuses:
+                left.value = {"status": status, "note": f"the run: {status}"}
+                session.flush()
+                run_notes.on_dag_run_success(run, "")
             return str(run.state), run.note
 
     return end
@@ -66,3 +70,12 @@ def test_a_run_that_its_report_calls_failed_is_no_success(ended: Any) -> None:
 @pytest.mark.parametrize("status", ["succeeded", "stopped by a rule"])
 def test_any_other_run_keeps_its_state(ended: Any, status: str) -> None:
     assert ended(status) == ("success", f"the run: {status}")
+
+
+def test_the_note_of_a_cleared_run_is_that_of_its_last_report(ended: Any) -> None:
+    assert ended("stopped by a rule", "succeeded") == ("success", "the run: succeeded")
+
+
+@pytest.mark.parametrize("note", ["from a trigger", ("by a person", "ana")], ids=str)
+def test_a_note_that_somebody_else_wrote_is_kept(ended: Any, note: Any) -> None:
+    assert ended("succeeded", note=note)[1] == (note if isinstance(note, str) else note[0])

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from sagemaker_engine.testing import faults
 from tests.plugins.conftest import connection_json
+from tests.plugins.test_capacity import CAPACITY_ERROR, on_ladder
 from trainyard.errors import ContractError, RejectedRequestError, ScriptError, TrainingRunError
+from trainyard.planning.run_plan import plan_run
+from trainyard.runs.builder import build_run_record
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from trainyard.runs.run_tags import Owner
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.shared.closing_report import closed_ledger
+from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 pytestmark = pytest.mark.engine
 
@@ -56,6 +64,46 @@ def test_failed_job_is_settled(aws_connection, task, script):
     with pytest.raises(ScriptError):
         operator(task, script("raise ValueError('no')\n")).execute(task.context)
     assert only(ledger_of(task, aws_connection).read()).status == "Failed"
+
+
+def test_job_without_capacity_costs_nothing_and_later_tasks_have_a_cap(
+    aws_connection, task, script
+):
+    spec = script("print('done')\n")
+    with faults(aws_connection.endpoint_url, CAPACITY_ERROR):
+        result = operator(task, on_ladder(spec)).execute(task.context)
+
+    ledger = ledger_of(task, aws_connection).read()
+    assert [each.billable_seconds for each in ledger.entries] == [0, result["billable_seconds"]]
+    assert ledger.total_usd == pytest.approx(result["billable_seconds"] / 3600 * 0.115)
+    assert cap_left(task, aws_connection, spec, 5.0) == pytest.approx(5.0 - ledger.total_usd)
+
+
+def test_entry_that_an_older_version_settled_without_a_billed_time_is_read_again(
+    aws_connection, task, script, s3
+):
+    result = operator(task, script("print('done')\n")).execute(task.context)
+    ledger = ledger_of(task, aws_connection)
+    settled = only(ledger.read())
+    old = replace(settled, billable_seconds=None, cost_usd=None)
+    key = f"{ledger.uri}/{old.file_name}".removeprefix(f"s3://{aws_connection.bucket}/")
+    s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=old.to_json().encode())
+
+    assert only(ledger.reconciled()).billable_seconds == result["billable_seconds"]
+    assert only(ledger.read()).cost_usd == settled.cost_usd
+
+
+def cap_left(task: Any, engine: Any, spec: dict[str, Any], cap_usd: float) -> float | None:
+    """Return what the cap of the task's run leaves to its evaluation."""
+    plan = plan_run({"max_cost_usd": cap_usd})
+    paths = RunPaths(
+        bucket=engine.bucket, prefix="trainyard", dag_id=task.dag_id, run_id=task.run_id
+    )
+    state = RunState(
+        conf=plan.conf, paths=paths, role=engine.role_arn, region="us-east-1", plan=plan.to_dict()
+    )
+    evaluation = TrainingJobOperator(task_id="evaluate", spec=spec)
+    return cap_left_usd({"task": evaluation}, state)
 
 
 def test_entry_is_there_before_the_job_and_its_task_need_not_live_to_settle_it(
@@ -188,6 +236,27 @@ def test_run_is_closed_once_its_stopped_job_has_ended(aws_connection, task, scri
     assert ledger is not None
     assert only(ledger).status == "Stopped"
     assert pauses
+
+
+def test_report_has_the_cost_of_a_job_whose_task_left_no_result(
+    aws_connection, task, script, sagemaker
+):
+    made = operator(task, script(WAITS, forward_sigterm=True))
+    name = made.task_jobs(task.context).name_of(1)
+    made.job_run(task.context).ledger.intend(name)
+    made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
+
+    def stop_once_started(_: float) -> None:
+        job = sagemaker.describe_training_job(TrainingJobName=name)
+        if "TrainingStartTime" in job and job["TrainingJobStatus"] == "InProgress":
+            sagemaker.stop_training_job(TrainingJobName=name)
+
+    ledger = closed_ledger(ledger_of(task, aws_connection), limit_s=90, pause=stop_once_started)
+    assert ledger is not None
+
+    cost = build_run_record(dag_id=task.dag_id, run_id=task.run_id, ledger=ledger.to_dict()).cost
+    assert cost["total_usd"] == ledger.total_usd > 0
+    assert cost["is_complete"]
 
 
 def test_what_does_not_end_stays_open_and_is_told(aws_connection, task, caplog):

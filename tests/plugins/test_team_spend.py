@@ -147,6 +147,15 @@ def test_cleared_run_keeps_the_month_in_which_it_first_started(team):
     assert (counted(team), counted(team, "2026-12")) == ([70], [])
 
 
+def test_rejected_run_that_is_cleared_in_the_next_month_counts_in_that_month(team):
+    reserve("other", 95)
+    assert reserve("one", 50) != []
+    again = {"moment": DECEMBER, "clear_number": 1}
+
+    assert reserve("one", 50, **again) == []
+    assert (sum(counted(team)), counted(team, "2026-12")) == (95, [50])
+
+
 def test_report_counts_in_the_team_and_month_of_preflight(team):
     reserve("one", 60)
     state = {"team": team, "team_month": "2026-11"}

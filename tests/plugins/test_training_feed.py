@@ -12,6 +12,7 @@ import pytest
 
 from trainyard.runs.live.facts import RunRow
 from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY, JOB_XCOM_KEY
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.pages import training_feed
 from trainyard_airflow.pages.training_feed import Clients, Feeds, LogReader, TrainingFeed
@@ -139,6 +140,23 @@ def test_a_page_has_the_jobs_and_the_curve_of_a_run(
     with calls(clients, row(task), "sagemaker") as asked:
         feed.read(row(task), clients)
     assert asked == [], "an ended job is read once"
+
+
+def test_a_job_of_a_task_with_an_id_of_its_own_is_read_and_counted(
+    clients: Clients, task: TaskSurroundings, script: Any
+) -> None:
+    task.task_id = "my_training"
+    operator = TrainingJobOperator(task_id=task.task_id, spec=script(LINES), deferrable=False)
+    result = operator.execute(task.context)
+    left = {
+        "jobs": {task.task_id: task.xcoms[JOB_XCOM_KEY]},
+        "connections": {task.task_id: task.xcoms[JOB_CONNECTION_XCOM_KEY]},
+    }
+    run = row(task, **left)
+
+    assert not run.has_unread_jobs
+    usd = TrainingFeed().read(run, clients).cost_usd(time.time())
+    assert usd == pytest.approx(result["billable_seconds"] / 3600 * 0.115)
 
 
 def test_the_log_shows_no_secret_of_the_job(

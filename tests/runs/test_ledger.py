@@ -6,6 +6,7 @@ import pytest
 
 from trainyard.errors import ContractError
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, LedgerEntry, PaidKind
+from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 INTENT = LedgerEntry(kind=PaidKind.TRAINING, name="job", task_id="train", intended_at=100.0)
 ENDED = {
@@ -46,6 +47,17 @@ def test_settled_job_has_the_cost_of_its_warm_pool() -> None:
     entry = INTENT.settled({**ENDED, "warm_pool_seconds": 600}, at=200.0)
     assert entry.billable_seconds == 2400
     assert entry.cost_usd == pytest.approx(0.115 * 2400 / 1800)
+
+
+def test_job_that_never_got_instances_costs_nothing() -> None:
+    described = {
+        "TrainingJobName": "job",
+        "TrainingJobStatus": "Failed",
+        "FailureReason": "CapacityError: ...",
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 2},
+    }
+    entry = INTENT.settled(JobSnapshot.from_describe(described).to_dict(), at=200.0)
+    assert (entry.billable_seconds, entry.cost_usd) == (0, 0.0)
 
 
 def test_intent_that_never_came_to_be_costs_nothing() -> None:

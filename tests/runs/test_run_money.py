@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.runs.sample_run import sample_record
+from tests.runs.sample_run import processing_snapshot, sample_record
+from trainyard.runs.builder import job_record
+from trainyard.runs.ledger import Ledger, LedgerEntry, PaidKind
+from trainyard.runs.report.tiles import tiles
 from trainyard.runs.report.views import cost_rows
 
 TRAINING_USD = 2 * 89 * 0.115 / 3600
@@ -52,3 +56,59 @@ def test_loss_that_did_not_fall_has_no_price(losses: tuple[float | None, ...]) -
 
     assert record.cost["usd_per_loss_point"] is None
     assert record.cost["usd_per_epoch"] is None
+
+
+TRAINED = LedgerEntry(
+    kind=PaidKind.TRAINING, name="lost", task_id="train", intended_at=1.0, cost_usd=3.0
+)
+SETTLED = replace(TRAINED, status="Stopped", settled_at=2.0, billable_seconds=60)
+
+
+def ledger(*entries: LedgerEntry) -> dict[str, Any]:
+    return Ledger.of(entries).to_dict()
+
+
+def test_job_that_only_the_ledger_has_is_part_of_the_total() -> None:
+    evaluation = job_record("evaluate", processing_snapshot())
+    usd, seconds = evaluation.cost["cost_usd"], evaluation.billable_seconds
+    own = replace(SETTLED, name=evaluation.name, cost_usd=usd, billable_seconds=seconds)
+
+    cost = sample_record(jobs=[evaluation], ledger=ledger(SETTLED, own)).cost
+
+    assert (cost["total_usd"], cost["is_complete"]) == (pytest.approx(3.0 + usd), True)
+
+
+def test_training_that_only_the_ledger_has_has_its_cost_per_epoch() -> None:
+    trained = lines(num_samples=3200, global_batch_size=16)
+
+    record = sample_record(metric_lines=trained, ledger=ledger(SETTLED))
+
+    assert record.cost["usd_per_epoch"] == pytest.approx((TRAINING_USD + 3.0) / 2)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SETTLED, name="unpriced", cost_usd=None),
+        replace(TRAINED, name="running", cost_usd=None),
+    ],
+    ids=lambda each: each.name,
+)
+def test_total_is_not_complete_with_an_entry_of_unknown_cost(other: LedgerEntry) -> None:
+    cost = sample_record(jobs=[], ledger=ledger(SETTLED, other)).cost
+
+    assert (cost["total_usd"], cost["is_complete"]) == (3.0, False)
+
+
+def test_report_without_a_jobs_record_has_the_cost_in_the_ledger() -> None:
+    record = sample_record(jobs=[], ledger=ledger(SETTLED))
+
+    assert dict(cost_rows(record))["total"] == "$3.00"
+    assert next(each.value for each in tiles(record) if each.name == "Cost") == "$3.00"
+
+
+def test_report_of_a_run_that_created_no_job_has_no_costs() -> None:
+    record = sample_record(jobs=[], ledger=ledger())
+
+    assert not cost_rows(record)
+    assert "Cost" not in {each.name for each in tiles(record)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainyard.cost.job_cost import job_cost
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.automl_request import render_automl_job
 from trainyard.sagemaker_api.automl_snapshot import (
@@ -14,6 +15,7 @@ from trainyard.sagemaker_api.automl_snapshot import (
     AutoMLFacts,
     leaderboard,
     ranked,
+    with_bill,
 )
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
@@ -187,3 +189,35 @@ def test_snapshot_of_an_automl_job() -> None:
     assert (snapshot.kind, snapshot.succeeded, snapshot.output_path) == ("automl", True, "s3://b/o")
     assert snapshot.final_metrics == {"MSE": 2.0}
     assert JobSnapshot.from_dict(snapshot.to_dict()) == snapshot
+
+
+def child(instance_type: str, seconds: int) -> JobSnapshot:
+    return JobSnapshot(
+        kind="training",
+        name="child",
+        arn="",
+        status="Completed",
+        instance_type=instance_type,
+        billable_seconds=seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seconds", "usd"),
+    [
+        ([child("ml.m5.large", 3600), child("ml.m5.large", 1800)], 5400, 1.5 * 0.115),
+        ([child("ml.m5.large", 3600), child("ml.c5.xlarge", 1800)], 5400, 0.115 + 0.5 * 0.204),
+        ([child("ml.m5.large", 3600), child("ml.unknown", 1800)], 5400, None),
+        ([], 0, 0.0),
+    ],
+    ids=["one type", "two types", "no price", "no job"],
+)
+def test_an_automl_job_costs_what_its_jobs_cost(
+    jobs: list[JobSnapshot], seconds: int, usd: float | None
+) -> None:
+    automl = JobSnapshot(kind="automl", name="a", arn="", status="Completed")
+
+    cost = job_cost(with_bill(automl, jobs).to_dict())
+
+    assert cost.billable_seconds == seconds
+    assert cost.cost_usd == (None if usd is None else pytest.approx(usd))

@@ -168,7 +168,30 @@ def test_a_job_that_never_started_is_read() -> None:
 
     assert snapshot.started_at is None
     assert snapshot.wall_seconds is None
-    assert snapshot.billable_seconds is None
+    assert snapshot.training_seconds is None
+    assert snapshot.billable_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("description", "billable_seconds"),
+    [
+        (training(TrainingStartTime=None, BillableTimeInSeconds=None), 0),
+        (training(BillableTimeInSeconds=None), None),
+        (
+            training(
+                TrainingJobStatus="InProgress", TrainingStartTime=None, BillableTimeInSeconds=None
+            ),
+            None,
+        ),
+        (processing(ProcessingStartTime=None), 0),
+        (processing(ProcessingJobStatus="InProgress", ProcessingStartTime=None), None),
+    ],
+    ids=["never started", "started", "starting", "processing never started", "processing starting"],
+)
+def test_only_an_ended_job_that_never_started_is_known_to_be_unbilled(
+    description: dict[str, Any], billable_seconds: int | None
+) -> None:
+    assert JobSnapshot.from_describe(description).billable_seconds == billable_seconds
 
 
 def test_an_answer_of_something_else_is_our_bug() -> None:

@@ -14,7 +14,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.bill.cost_explorer import RunBill, request
-from trainyard.bill.reconciliation import lines, reconciled
+from trainyard.bill.reconciliation import began_at, lines, reconciled
 from trainyard.errors import ContractError
 from trainyard.runs.record import RunRecord
 from trainyard.runs.report.page import render_report_html
@@ -69,7 +69,8 @@ def _answers(record: RunRecord) -> Iterator[dict[str, Any]]:
     asked = request(
         dag_id=record.dag_id,
         run_id=record.run_id,
-        started_at=record.started_at or 0.0,
+        deployment=record.cost.get("deployment"),
+        started_at=began_at(record),
         ended_at=record.ended_at or 0.0,
     )
     token: dict[str, str] = {}

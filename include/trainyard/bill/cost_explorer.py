@@ -1,8 +1,8 @@
 """Cost of a run in AWS Cost Explorer, found by the tags of its jobs. Pure.
 
-Source: AWS Cost Explorer API, `GetCostAndUsage`. Costs have the tags `trainyard:dag` and `trainyard:run` only from the
-day on which the tags were activated as cost allocation tags. The data is updated at least once a day, and is final
-after the month's invoice.
+Source: AWS Cost Explorer API, `GetCostAndUsage`. Costs have the tags `trainyard:dag`, `trainyard:run` and
+`trainyard:deployment` only from the day on which the tags were activated as cost allocation tags. The data is updated
+at least once a day, and is final after the month's invoice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
-from trainyard.runs.run_tags import DAG, RUN, Owner
+from trainyard.runs.run_tags import DAG, DEPLOYMENT, RUN, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,17 +68,26 @@ class RunBill:
         )
 
 
-def request(*, dag_id: str, run_id: str, started_at: float, ended_at: float) -> dict[str, Any]:
+def request(
+    *,
+    dag_id: str,
+    run_id: str,
+    deployment: str | None = None,
+    started_at: float,
+    ended_at: float,
+) -> dict[str, Any]:
     """Return the request for a run's cost: all days from its start to its end in UTC, by usage type.
 
     Args:
         dag_id: id of the run's DAG.
         run_id: id of the run.
-        started_at: start of the run, epoch seconds.
+        deployment: name of the run's Airflow deployment; None without a name.
+        started_at: start of the run or of its first job, epoch seconds.
         ended_at: end of the run, epoch seconds.
     """
-    tags = Owner(dag_id=dag_id, run_id=run_id, task_id="").tags()
-    wanted = [{"Tags": {"Key": key, "Values": [tags[key]]}} for key in (DAG, RUN)]
+    tags = Owner(dag_id=dag_id, run_id=run_id, task_id="", deployment=deployment).tags()
+    keys = [key for key in (DAG, RUN, DEPLOYMENT) if key in tags]
+    wanted = [{"Tags": {"Key": key, "Values": [tags[key]]}} for key in keys]
     after = _day(ended_at) + timedelta(days=1)  # `End` is exclusive
     return {
         "TimePeriod": {"Start": f"{_day(started_at):%Y-%m-%d}", "End": f"{after:%Y-%m-%d}"},

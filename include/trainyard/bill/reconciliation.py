@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.bill.cost_explorer import complete_at
-from trainyard.runs.run_tags import DAG, RUN
+from trainyard.runs.run_tags import DAG, DEPLOYMENT, RUN
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -19,15 +19,24 @@ TOLERANCE = 0.01
 """Relative difference between ledger and bill that needs no explanation: Cost Explorer rounds hours of usage."""
 
 
-def awaiting_bill(record: RunRecord) -> RunRecord:
-    """Return the record of a run that just ended on AWS, with `cost.bill_due_at` in epoch seconds.
+def awaiting_bill(record: RunRecord, *, deployment: str | None = None) -> RunRecord:
+    """Return the record of a run that just ended on AWS, with the data for its bill.
 
-    A run without an end or without jobs is returned unchanged.
+    These are `cost.bill_due_at`, epoch seconds, and `cost.deployment`, the name of the Airflow deployment. The record
+    of a run without an end or without jobs is returned unchanged.
     """
-    if record.ended_at is None or not record.jobs:
+    if record.ended_at is None or not record.is_billed:
         return record
     due_at = complete_at(record.ended_at).timestamp()
-    return replace(record, cost={**record.cost, "bill_due_at": due_at})
+    return replace(record, cost={**record.cost, "bill_due_at": due_at, "deployment": deployment})
+
+
+def began_at(record: RunRecord) -> float:
+    """Return the start of a run or of its first job, epoch seconds; Airflow resets the start of a cleared run."""
+    entries = (record.ledger or {}).get("entries", ())
+    starts = [record.started_at, *(job.created_at for job in record.jobs)]
+    starts += [each.get("intended_at") for each in entries]
+    return min((each for each in starts if each is not None), default=0.0)
 
 
 def reconciled(record: Mapping[str, Any], bill: RunBill) -> dict[str, Any]:
@@ -53,7 +62,7 @@ def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Itera
     yield f"ledger    {_usd(ledger)}"
     if bill.usd is None:
         yield "billed    Cost Explorer has no cost with the run's tags"
-        yield from _why_nothing(ended_at, bill)
+        yield from _why_nothing(ended_at, bill, deployment=cost.get("deployment"))
         return
     beside = f", {bill.usd / ledger - 1:+.1%} of the ledger" if ledger else ""
     state = "final" if bill.is_final else "estimated until the month's invoice"
@@ -68,12 +77,13 @@ def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Itera
         )
 
 
-def _why_nothing(ended_at: float, bill: RunBill) -> Iterator[str]:
+def _why_nothing(ended_at: float, bill: RunBill, *, deployment: str | None) -> Iterator[str]:
     if not bill.is_late_enough:
         yield _too_early(ended_at)
         return
+    tags = f"{DAG}, {RUN} and {DEPLOYMENT}" if deployment else f"{DAG} and {RUN}"
     yield (
-        f"Activate {DAG} and {RUN} as cost allocation tags (Billing and Cost Management, in the payer's account): "
+        f"Activate {tags} as cost allocation tags (Billing and Cost Management, in the payer's account): "
         "costs have these tags from that day on"
     )
 

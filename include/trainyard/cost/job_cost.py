@@ -146,19 +146,23 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
     """Return the cost of a job, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
     Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason. A
-    job in a training plan costs 0 USD. With instance groups, the price is the mean over all instances.
+    job in a training plan costs 0 USD. With instance groups, the price is the mean over all instances. An AutoML job
+    costs the sum over its jobs, `children_usd`.
     """
     table = prices or catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
     billable, training = job.get("billable_seconds"), job.get("training_seconds")
     instances = _instances(job)
     price = mean_price(instances, prices=table)
-    plan = job.get("training_plan")
+    plan, children_usd = job.get("training_plan"), job.get("children_usd")
     price = 0.0 if plan else price
     fraction = 1 - billable / training if billable is not None and training else None
     saved_s = max(0, training - billable) if billable is not None and training else None
+    note = in_plan(plan) if plan else _note(instances, billable, price, table)
+    if children_usd is not None:
+        note = f"the sum over its jobs (on demand, {table.region}, {table.date})"
     return JobCost(
-        cost_usd=_amount(billable, count, price),
+        cost_usd=_amount(billable, count, price) if children_usd is None else children_usd,
         saved_usd=_amount(saved_s, count, price),
         saved_fraction=fraction if fraction is not None and fraction >= 0 else None,
         price_usd_per_hour=price,
@@ -166,7 +170,7 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
         instance_count=count,
         billable_seconds=billable,
         training_seconds=training,
-        note=in_plan(plan) if plan else _note(instances, billable, price, table),
+        note=note,
     )
 
 

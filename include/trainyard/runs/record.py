@@ -188,7 +188,8 @@ class RunRecord:
             none.
         cost: the costs of the run, with these members. A member without a value is None or absent.
 
-            - total_usd: known costs of all jobs and warm pools; is_complete: whether every job's cost is known.
+            - total_usd: known costs of all jobs and warm pools, also of jobs that only the ledger has.
+            - is_complete: whether the cost of every job is known, and none can still cost money.
             - warm_pool_usd: the part of total_usd for warm pools.
             - ceiling_usd: the most that the run can cost; once_usd: the same with one attempt per job.
             - budget_usd, max_cost_usd: the limits in the run's conf.
@@ -201,6 +202,7 @@ class RunRecord:
               measurement to its lowest.
             - note: a remark on the prices.
             - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
+            - deployment: on AWS, the name of the Airflow deployment, which the bill's tags have.
             - bill, bill_error: after `trainyard bill`, the bill (`RunBill`), and bill / ledger - 1.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
@@ -255,6 +257,11 @@ class RunRecord:
         if self.started_at is None or self.ended_at is None:
             return None
         return max(0.0, self.ended_at - self.started_at)
+
+    @property
+    def is_billed(self) -> bool:
+        """True if the run has jobs, or a cost of jobs that are in its ledger only."""
+        return bool(self.jobs) or self.cost.get("total_usd", 0.0) != 0.0
 
     def job_of(self, task_id: str) -> JobRecord | None:
         """Return the last job of a task; None if it has none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
+from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -31,26 +31,53 @@ def run_money(
         ledger: the run's ledger, as `Ledger.to_dict` returns it; None without one.
     """
     costs = [JobCost(**job.cost) for job in jobs]
-    of_jobs, is_complete = total_usd(costs)
-    pools_usd = _warm_pools_usd(jobs, ledger or {})
-    total = of_jobs + pools_usd
+    paid = ledger or {}
+    amounts = _amounts(jobs, paid)
+    known = [usd for usd in amounts if usd is not None]
+    is_complete = len(known) == len(amounts) and not paid.get("unsettled")
+    pools_usd = _warm_pools_usd(jobs, paid)
+    total = sum(known) + pools_usd
     saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
     on_demand = total + sum(saved)
     return {
-        "total_usd": total if costs and (is_complete or total) else (None if costs else 0.0),
+        "total_usd": total if is_complete or total else None,
         "is_complete": is_complete,
         "saved_usd": sum(saved) if saved else None,
         "on_demand_usd": on_demand if saved and is_complete else None,
         "saved_fraction": sum(saved) / on_demand if saved and is_complete and on_demand else None,
         "warm_pool_usd": pools_usd or None,
         "once_usd": plan.get("once_usd"),
-        **_estimated(plan, total if costs and is_complete else None),
+        **_estimated(plan, total if amounts and is_complete else None),
         "ceiling_usd": plan.get("ceiling_usd"),
         "budget_usd": conf.get("budget_usd"),
         "max_cost_usd": conf.get("max_cost_usd"),
-        **_per_unit(jobs, history, conf),
+        **_per_unit(_amounts(jobs, paid, task_id=TaskId.TRAIN), history, conf),
         "note": next((cost.note for cost in costs), plan.get("cost_note")),
     }
+
+
+def _amounts(
+    jobs: Sequence[JobRecord], ledger: Mapping[str, Any], *, task_id: str | None = None
+) -> list[float | None]:
+    """Return the cost of each job in USD, without warm pools; None if it is unknown.
+
+    A job whose task left no result, for example because it was marked failed, is in the ledger only.
+
+    Args:
+        jobs: records of the jobs.
+        ledger: the run's ledger; empty without one.
+        task_id: only the jobs of this task; None for all.
+    """
+    billed = {each["name"]: each for each in ledger.get("entries", ())}
+    amounts = [(job.task_id, _usd(job, billed.pop(job.name, {}))) for job in jobs]
+    amounts += [(each.get("task_id"), each.get("cost_usd")) for each in billed.values()]
+    return [usd for owner, usd in amounts if task_id in {None, owner}]
+
+
+def _usd(job: JobRecord, entry: Mapping[str, Any]) -> float | None:
+    """Return the cost in a job's record; if it is unknown, the cost in the job's ledger entry."""
+    usd: float | None = job.cost.get("cost_usd")
+    return entry.get("cost_usd") if usd is None else usd
 
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
@@ -82,12 +109,11 @@ def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, An
 
 
 def _per_unit(
-    jobs: Sequence[JobRecord], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
+    amounts: Sequence[float | None], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the cost of all training attempts per million tokens, per epoch and per point of loss."""
-    costs = [JobCost(**job.cost) for job in jobs if job.task_id == TaskId.TRAIN]
-    known, is_complete = total_usd(costs)
-    training = known if costs and is_complete else None
+    """Return the cost per million tokens, per epoch and per point of loss; `amounts` has the cost of each attempt."""
+    known = [usd for usd in amounts if usd is not None]
+    training = sum(known) if amounts and len(known) == len(amounts) else None
     tokens = _tokens_trained(history, conf)
     per_token = cost_per_unit(training, tokens)
     return {

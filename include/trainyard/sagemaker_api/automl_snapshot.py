@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from trainyard.cost.job_cost import job_cost, total_usd
 from trainyard.job_status import TERMINAL_STATUSES
 from trainyard.sagemaker_api.snapshot import epoch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,22 @@ class AutoMLFacts:
                 each["PartialFailureMessage"] for each in d.get("PartialFailureReasons", ())
             ),
         )
+
+
+def with_bill(automl: JobSnapshot, jobs: Sequence[JobSnapshot]) -> JobSnapshot:
+    """Return the snapshot of an ended AutoML job with the billed instance-seconds and the cost of all its jobs.
+
+    The snapshot has the instance type that all these jobs share; None if the types differ.
+    """
+    types = {each.instance_type for each in jobs}
+    usd, is_known = total_usd(job_cost(each.to_dict()) for each in jobs)
+    return replace(
+        automl,
+        billable_seconds=sum((each.billable_seconds or 0) * each.instance_count for each in jobs),
+        children_usd=usd if is_known else None,
+        instance_type=types.pop() if len(types) == 1 else None,
+        instance_count=1,
+    )
 
 
 def ranked(candidates: Sequence[AutoMLCandidate], *, maximize: bool) -> list[AutoMLCandidate]:

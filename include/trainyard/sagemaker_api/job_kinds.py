@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class JobKind(StrEnum):
@@ -13,6 +19,18 @@ class JobKind(StrEnum):
     PROCESSING = "processing"
     TUNING = "tuning"
     AUTOML = "automl"
+
+
+TASK_KINDS: Mapping[str, JobKind] = {
+    TaskId.SHARD: JobKind.PROCESSING,
+    TaskId.SMOKE_TEST: JobKind.TRAINING,
+    TaskId.TUNE: JobKind.TUNING,
+    TaskId.TRAIN: JobKind.TRAINING,
+    TaskId.EVALUATE: JobKind.PROCESSING,
+    TaskId.PREPARE: JobKind.PROCESSING,
+    TaskId.SEARCH: JobKind.AUTOML,
+}
+"""Kind of the jobs of each task of Trainyard's DAGs that has jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

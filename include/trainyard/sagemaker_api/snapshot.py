@@ -67,8 +67,9 @@ class JobSnapshot:
         training_plan: ARN of the training plan whose instances a training job uses.
         max_pending_s: seconds of waiting for instances after which the service stops a training job on an accelerated
             type; None = no limit.
-        billable_seconds: billed seconds per instance; None until the service reports them. For a processing job, which
-            has no such member, the duration of its run.
+        billable_seconds: billed seconds per instance; None until the service reports them, 0 if an ended job never had
+            instances. For a processing job, which has no such member, the duration of its run.
+        children_usd: cost of the jobs of an ended AutoML job in USD; None for other jobs, and if a price is unknown.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
         hook_s3_uri: output of the Debugger hook of a training job; None without a hook.
@@ -96,6 +97,7 @@ class JobSnapshot:
     modified_at: float | None = None
     training_seconds: int | None = None
     billable_seconds: int | None = None
+    children_usd: float | None = None
     max_run_s: int | None = None
     max_wait_s: int | None = None
     max_pending_s: int | None = None
@@ -309,7 +311,9 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "ended_at": epoch(d.get("TrainingEndTime")),
         "modified_at": epoch(d.get("LastModifiedTime")),
         "training_seconds": d.get("TrainingTimeInSeconds"),
-        "billable_seconds": d.get("BillableTimeInSeconds"),
+        "billable_seconds": _billed_s(
+            d.get("BillableTimeInSeconds"), d["TrainingJobStatus"], d.get("TrainingStartTime")
+        ),
         "max_run_s": stopping.get("MaxRuntimeInSeconds"),
         "max_wait_s": stopping.get("MaxWaitTimeInSeconds"),
         "max_pending_s": stopping.get("MaxPendingTimeInSeconds"),
@@ -349,13 +353,19 @@ def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
         "ended_at": ended,
         "modified_at": epoch(d.get("LastModifiedTime")),
         "training_seconds": ran,
-        "billable_seconds": ran,
+        "billable_seconds": _billed_s(ran, d["ProcessingJobStatus"], started),
         "max_run_s": d.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
         "image_uri": d.get("AppSpecification", {}).get("ImageUri"),
         "outputs": {
             each["OutputName"]: each["S3Output"]["S3Uri"] for each in outputs if "S3Output" in each
         },
     }
+
+
+def _billed_s(reported_s: int | None, status: str, started: object) -> int | None:
+    """Return the billed seconds; 0 for an ended job that never had instances, for which the service reports none."""
+    is_unbilled = reported_s is None and started is None and status in TERMINAL_STATUSES
+    return 0 if is_unbilled else reported_s
 
 
 def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:

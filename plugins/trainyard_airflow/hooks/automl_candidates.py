@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts
+from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, with_bill
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobApi, JobKind
 from trainyard_airflow.hooks.redaction import masked_snapshot
@@ -55,20 +54,8 @@ class AutoMLCandidates:
         return [job for api in _CHILDREN for job in self._children(name, api)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
-        """Return the snapshot of an ended AutoML job with the billed instance-seconds of all its jobs.
-
-        The snapshot has the instance type that all these jobs share. It has None if the types differ, because the
-        prices then differ, too.
-        """
-        jobs = self.children(automl.name)
-        types = {each.instance_type for each in jobs}
-        seconds = sum((each.billable_seconds or 0) * each.instance_count for each in jobs)
-        return replace(
-            automl,
-            billable_seconds=seconds,
-            instance_type=types.pop() if len(types) == 1 else None,
-            instance_count=1,
-        )
+        """Return the snapshot of an ended AutoML job with the billed time and the cost of all its jobs."""
+        return with_bill(automl, self.children(automl.name))
 
     def _children(self, name: str, api: JobApi) -> Iterator[JobSnapshot]:
         pages = self._client.get_paginator(api.listing).paginate(NameContains=name)

@@ -85,8 +85,13 @@ class RunLedger:
         return Ledger.of(entries)
 
     def _reconciled(self, entry: LedgerEntry, *, releases_pools: bool) -> LedgerEntry:
-        """Return the entry updated from the service; an entry with the status `NeverCreated` is checked again."""
-        is_over = entry.is_settled and entry.status != NEVER_CREATED
+        """Return the entry updated from the service.
+
+        A settled entry is checked again if its status is `NeverCreated` or its billed time unknown. Trainyard 0.1.0
+        stored no billed time for a job that never had instances.
+        """
+        is_known = entry.status != NEVER_CREATED and entry.billable_seconds is not None
+        is_over = entry.is_settled and is_known
         if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry
         jobs = SageMakerJobs(self._clients, JobKind(str(entry.kind)))

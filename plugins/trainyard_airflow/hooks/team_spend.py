@@ -46,7 +46,7 @@ def run_spend(
 ) -> RunSpend | None:
     """Return a run's spend record without amounts; None if the run has no team.
 
-    Airflow resets the start of a cleared run, so such a run keeps the month of its stored document.
+    Airflow resets the start of a cleared run, so such a run keeps the month in which it first counted.
 
     Args:
         clients: clients of the run's connection.
@@ -143,7 +143,13 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return `spend`, dated to the first month with a stored document of its run; unchanged if there is none."""
+        """Return `spend`, dated to the first month in which its run counts; unchanged if there is none.
+
+        A run that was rejected, and has spent nothing, counts in no month.
+
+        Raises:
+            SpecError: a document of the run is invalid.
+        """
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):
@@ -153,7 +159,7 @@ class TeamSpend:
                 for each in page.get("CommonPrefixes", ())
             ]
         dated = (replace(spend, month=month) for month in sorted(months))
-        return next((each for each in dated if self._objects.exists(self._uri_of(each))), spend)
+        return next((each for each in dated if self._recorded(each).counted_usd), spend)
 
     def write(self, spend: RunSpend) -> None:
         """Store a run's spend record."""

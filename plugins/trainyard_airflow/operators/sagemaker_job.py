@@ -503,10 +503,14 @@ class _AirflowTask:
         self._jobs = jobs
 
     def name_job(self, job_name: str) -> None:
-        """Push two XComs for the pages in Airflow's UI: the job's name, and the connection to read it with."""
+        """Push XComs for the pages in Airflow's UI: the job's name, its kind, and the connection to read it with."""
         self._ti.xcom_push(key=JOB_XCOM_KEY, value=job_name)
         connection = self._operator.connection
-        value = {"aws_conn_id": connection.aws_conn_id, "region_name": connection.region_name}
+        value = {
+            "aws_conn_id": connection.aws_conn_id,
+            "region_name": connection.region_name,
+            "kind": self._jobs.kind.value,
+        }
         self._ti.xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
     def link_job(self, job_name: str, *, output: str | None) -> None:

@@ -78,7 +78,7 @@ def list_month_runs(session: Session, *, dag_ids: Collection[str], since: dateti
     runs.
 
     - Every run has its team and its reported cost.
-    - A run that has not ended has the names and connections of its jobs.
+    - A run that has not ended has the names and connections of its jobs, and its mapped tasks.
     - An ended run without a task `report` has its jobs, all results, failed jobs and mapped tasks.
     """
     from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
@@ -120,7 +120,7 @@ def list_month_runs(session: Session, *, dag_ids: Collection[str], since: dateti
         session,
         select(*_task_columns())
         .join(DagRun, of_run)
-        .where(is_counted, is_unreported, TaskInstance.map_index == 0),
+        .where(is_counted, or_(~is_over, is_unreported), TaskInstance.map_index == 0),
     )
     return [
         _row(

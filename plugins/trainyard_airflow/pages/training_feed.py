@@ -51,14 +51,6 @@ _CLIENTS_LIVE_S = 600.0
 _LATE_LINES_S = 60.0
 """Seconds after a job's end within which CloudWatch may still deliver its last lines."""
 _GROUP = JOB_APIS[JobKind.TRAINING].log_group
-_KINDS = {
-    TaskId.SHARD: JobKind.PROCESSING,
-    TaskId.SMOKE_TEST: JobKind.TRAINING,
-    TaskId.TUNE: JobKind.TUNING,
-    TaskId.TRAIN: JobKind.TRAINING,
-    TaskId.EVALUATE: JobKind.PROCESSING,
-    TaskId.SEARCH: JobKind.AUTOML,
-}
 # Short timeouts: a page polls again anyway, and a thread of the API server must not wait for long.
 _IMPATIENT = {
     "connect_timeout": 3,
@@ -239,7 +231,7 @@ class TrainingFeed:
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
         """Return a task's jobs by their derived names, and the job in the task's XCom if it has another name."""
-        kind = _KINDS.get(TaskId(task_id)) if task_id in set(TaskId) else None
+        kind = run.kind_of(task_id)
         if kind is None:
             return []
         service = SageMakerJobs(clients, kind)

@@ -123,6 +123,24 @@ def test_another_job_is_another_attempt_and_its_wait_begins_with_the_end_of_the_
     assert found.billed_usd == pytest.approx(sum(each.billed_usd or 0 for each in found.bills))
 
 
+def test_a_job_that_never_got_instances_leaves_the_bill_of_the_others_as_it_is() -> None:
+    lines, jobs = _evidence(SAMPLE)
+    waited = training_snapshot(
+        name="job-0",
+        status="Stopped",
+        started_at=None,
+        training_seconds=None,
+        billable_seconds=0,
+        transitions=[],
+    )
+
+    found = measure_continuity(lines, [job_record("train", waited), *jobs])
+
+    alone = measure_continuity(lines, jobs)
+    assert (found.billable_seconds, found.billed_usd) == (alone.billable_seconds, alone.billed_usd)
+    assert found.saved_usd == alone.saved_usd is not None
+
+
 def test_instances_that_vanish_before_the_first_line_are_an_attempt_without_steps() -> None:
     broken = Break(after_steps=21), Break(is_before_the_first_line=True)
 

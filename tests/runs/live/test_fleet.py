@@ -95,6 +95,7 @@ def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
 
 
 JOB = {"instance_type": "ml.m5.large", "instance_count": 2, "billable_seconds": 3600}  # $0.23
+MAPPED = TaskRow(task_id="trial", map_index=0, state="running", try_number=1, start=0, end=None)
 OWN: dict[str, Any] = {"ended": NOW - HOUR, "dag_id": "own", "jobs": {"train": "a-job"}}
 
 
@@ -124,12 +125,35 @@ def test_an_ended_run_without_a_report_costs_what_its_jobs_cost(
     assert row["cost_usd"] == (None if usd is None else pytest.approx(usd))
 
 
-def test_jobs_of_mapped_tasks_are_not_known() -> None:
-    mapped = TaskRow(task_id="many", map_index=0, state="success", try_number=1, start=0, end=1)
+def test_a_cleared_run_shows_nothing_of_its_earlier_report() -> None:
+    (row,) = page(run("again", returned=paid(30.0)), again=2.5)["runs"]
 
-    (row,) = page(run("own", **OWN, returned={"train": JOB}, tasks=(mapped,)))["runs"]
+    assert (row["cost_usd"], row["verdict"]) == (2.5, "running")
+
+
+def test_jobs_of_mapped_tasks_are_not_known() -> None:
+    (row,) = page(run("own", **OWN, returned={"train": JOB}, tasks=(MAPPED,)))["runs"]
 
     assert row["cost_usd"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "usd"),
+    [
+        ({"tasks": (MAPPED,)}, None),
+        ({"jobs": {"my_own": "job"}}, None),
+        ({"jobs": {"my_own": "job"}, "connections": {"my_own": {"kind": "training"}}}, 1.5),
+        ({"jobs": {"train": "job"}, "connections": {"train": {"kind": ["hostile"]}}}, 1.5),
+    ],
+    ids=["mapped tasks", "unknown kind", "known kind", "hostile kind"],
+)
+def test_the_cost_so_far_of_jobs_that_are_not_read_is_not_known(
+    values: dict[str, Any], usd: float | None
+) -> None:
+    shown = page(run("now", **values), now=1.5)
+
+    assert shown["runs"][0]["cost_usd"] == usd
+    assert shown["spend"]["today"]["is_complete"] == (usd is not None)
 
 
 def test_accelerators_are_those_of_trainings_under_way() -> None:

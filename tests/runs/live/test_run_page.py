@@ -244,6 +244,23 @@ def test_a_search_has_no_known_cost_before_its_report() -> None:
     assert page(over, search)["cost"]["is_complete"]
 
 
+def test_jobs_of_mapped_tasks_are_missing_in_the_cost() -> None:
+    trial = TaskRow(task_id="trial", map_index=0, state="running", try_number=1, start=1, end=None)
+
+    assert not page(run(tasks=(trial,)))["cost"]["is_complete"]
+    over = run(tasks=(trial,), state="success", returned={"report": {"cost_usd": 1.25}})
+    assert page(over)["cost"]["is_complete"]
+
+
+def test_a_cleared_run_shows_the_cost_and_state_of_now() -> None:
+    earlier = {"report": {"cost_usd": 30.0, "status": "failed"}}
+
+    shown = page(run(returned=earlier), snapshot(), now=110.0 + 3600)
+
+    assert shown["cost"]["so_far_usd"] == pytest.approx(2 * PRICE)
+    assert shown["run"]["verdict"] == "running"
+
+
 def test_links_that_are_no_web_addresses_are_left_out() -> None:
     links = {"train": {"JobLogsLink": "javascript:alert(1)", "JobConsoleLink": "https://a.b/c"}}
     (job,) = page(run(links=links), snapshot())["jobs"]

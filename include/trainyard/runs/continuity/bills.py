@@ -57,7 +57,7 @@ def total(amounts: Iterable[N | None]) -> N | None:
 
 def _bill(job: JobRecord) -> Bill:
     training, billable = job.training_seconds, job.billable_seconds
-    is_known = training is not None and billable is not None
+    is_known = billable == 0 or (training is not None and billable is not None)
     price = job.cost.get("price_usd_per_hour")
     saved_usd = job.cost.get("saved_usd")
     return Bill(

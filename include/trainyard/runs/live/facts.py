@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainyard.sagemaker_api.job_kinds import TASK_KINDS, JobKind
+from trainyard.task_ids import TaskId
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,7 +51,8 @@ class RunRow:
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
         failed: the newest failed job, as a mapping, of each task that had one.
-        connections: `aws_conn_id` and `region_name` of each task that has started a job.
+        connections: `aws_conn_id`, `region_name` and `kind` of the jobs of each task that has started one. Trainyard
+            0.1.0 stored no `kind`.
         links: addresses of the pages of each task's newest job, by link class name.
     """
 
@@ -73,6 +77,29 @@ class RunRow:
     def is_over(self) -> bool:
         """True if the run has ended, with or without success."""
         return self.state in OVER
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """Result of the task `report` of an ended run; empty before the end.
+
+        A run that was cleared has the result of its earlier report until that task starts again.
+        """
+        return self.result(TaskId.REPORT) if self.is_over else {}
+
+    @property
+    def has_mapped_tasks(self) -> bool:
+        """True if the run has instances of mapped tasks, whose jobs are not in `jobs`."""
+        return any(each.map_index >= 0 for each in self.tasks)
+
+    @property
+    def has_unread_jobs(self) -> bool:
+        """True if the run may have jobs that the pages do not read: those of mapped tasks, or of unknown kind."""
+        return self.has_mapped_tasks or any(self.kind_of(each) is None for each in self.jobs)
+
+    def kind_of(self, task_id: str) -> JobKind | None:
+        """Return the kind of a task's jobs; None if it is unknown."""
+        stored = self.connections.get(task_id, {}).get("kind")
+        return next((each for each in JobKind if each == stored), TASK_KINDS.get(task_id))
 
     def result(self, task_id: str) -> Mapping[str, Any]:
         """Return the result of a task; empty if it has none."""

@@ -74,8 +74,7 @@ def _money(run: RunRow, so_far_usd: float | None) -> dict[str, Any]:
 
 
 def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]:
-    state, report = run.result(TaskId.PREFLIGHT), run.result(TaskId.REPORT)
-    conf = run.settings
+    state, report, conf = run.result(TaskId.PREFLIGHT), run.report, run.settings
     return {
         **_money(run, so_far_usd),
         "run_id": run.run_id,
@@ -93,20 +92,22 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "figures": dict(mapping(report.get("figures"))),
         "settings": {**conf, **_image(report)},
-        "has_report": bool(report.get("report_html")),
+        "has_report": bool(run.result(TaskId.REPORT).get("report_html")),
     }
 
 
 def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
     """Return the cost of a run in USD; None if it is unknown.
 
-    It is the cost in the run's report. Without a report, a running run has its cost so far, and an ended run the cost
-    of its tasks' jobs. The jobs of mapped tasks are not known here.
+    A running run has its cost so far. An ended run has the cost in its report or, without a report, the cost of its
+    tasks' jobs. The jobs of mapped tasks are not known here.
     """
+    if not run.is_over:
+        return None if run.has_unread_jobs else so_far_usd
     reported = run.number(TaskId.REPORT, "cost_usd")
-    if reported is not None or not run.is_over:
-        return so_far_usd if reported is None else reported
-    if not run.jobs or any(each.map_index >= 0 for each in run.tasks):
+    if reported is not None:
+        return reported
+    if not run.jobs or run.has_mapped_tasks:
         return None
     return _sum_of_known(
         _task_usd(run.result(each) or run.failed.get(each, {})) for each in run.jobs

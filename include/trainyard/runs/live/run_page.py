@@ -77,7 +77,7 @@ def run_page(
 
 
 def _head(run: RunRow) -> dict[str, Any]:
-    report = run.result(TaskId.REPORT)
+    report = run.report
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -88,7 +88,7 @@ def _head(run: RunRow) -> dict[str, Any]:
         "end": run.end,
         "is_over": run.is_over,
         "is_paused": run.is_paused,
-        "has_report": bool(report.get("report_html")),
+        "has_report": bool(run.result(TaskId.REPORT).get("report_html")),
         "model": run.result(TaskId.REGISTER).get("model_package_arn"),
     }
 
@@ -141,15 +141,16 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 
 
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the cost from the report, or from the jobs so far."""
+    """Return the cost from the report of an ended run, or from the jobs so far."""
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
-    reported = run.number(TaskId.REPORT, "cost_usd")
+    reported = run.number(TaskId.REPORT, "cost_usd") if run.is_over else None
     state = run.result(TaskId.PREFLIGHT)
     so_far = sum(each for each in amounts if each is not None)
+    is_known = None not in amounts and not run.has_unread_jobs
     return {
         "so_far_usd": so_far if reported is None else reported,
-        "is_complete": reported is not None or None not in amounts,
+        "is_complete": reported is not None or is_known,
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "estimate_usd": mapping(mapping(state.get("plan")).get("estimate")).get("usd"),
         "budget_usd": run.settings.get("budget_usd"),

@@ -79,7 +79,7 @@ def _own_metric_tile(metrics: Mapping[str, Any]) -> Tile | None:
 
 def _cost_tile(record: RunRecord) -> Tile | None:
     cost = record.cost
-    if not record.jobs:
+    if not record.is_billed:
         return None
     total = cost.get("total_usd")
     notes = []

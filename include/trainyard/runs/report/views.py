@@ -266,7 +266,7 @@ def _mixture_rows(record: RunRecord, data: DatasetRecord) -> list[tuple[str, str
 def cost_rows(record: RunRecord) -> list[Row]:
     """Return the costs: total, estimate, ceilings, budget, savings and cost per unit of training."""
     cost = record.cost
-    if not record.jobs:
+    if not record.is_billed:
         return []
     total = format_usd(cost.get("total_usd"))
     is_whole = cost.get("is_complete", True) or cost.get("total_usd") is None

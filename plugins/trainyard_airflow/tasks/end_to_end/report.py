@@ -116,7 +116,7 @@ class ReportOperator(ClosingReportOperator):
         ledger = self._closed_ledger(context, paths, state=state)
         record = self._record(context, facts, paths, ledger)
         if self.clients.has_console:  # the engine sends no bill
-            record = awaiting_bill(record)
+            record = awaiting_bill(record, deployment=self.clients.deployment)
         html, data = paths.report_html, paths.report_json
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)

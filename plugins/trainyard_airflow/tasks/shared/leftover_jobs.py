@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import JobStatus
-from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, TASK_KINDS, JobKind
 from trainyard.sagemaker_api.names import job_name
-from trainyard.task_ids import TaskId
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.aws_clients import AwsClients
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JOB_TASKS: Mapping[str, JobKind] = {
-    TaskId.SHARD: JobKind.PROCESSING,
-    TaskId.SMOKE_TEST: JobKind.TRAINING,
-    TaskId.TUNE: JobKind.TUNING,
-    TaskId.TRAIN: JobKind.TRAINING,
-    TaskId.EVALUATE: JobKind.PROCESSING,
-    TaskId.PREPARE: JobKind.PROCESSING,
-    TaskId.SEARCH: JobKind.AUTOML,
-}
 _MOST_TRIES = 4
 
 
@@ -58,13 +48,13 @@ def stop_leftover_jobs(
     """
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
-    asked = [(each, -1) for each in task_ids if each in JOB_TASKS]
+    asked = [(each, -1) for each in task_ids if each in TASK_KINDS]
     asked += [(each, index) for each in trial_tasks for index in range(num_mapped)]
     return [
         name
         for task_id, map_index in asked
         for name in _stop_patiently(
-            SageMakerJobs(clients, JOB_TASKS.get(task_id, JobKind.TRAINING)),
+            SageMakerJobs(clients, TASK_KINDS.get(task_id, JobKind.TRAINING)),
             paths,
             task_id=task_id,
             map_index=map_index,
@@ -116,7 +106,7 @@ def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int =
         task_id=task_id,
         map_index=map_index,
         attempt=attempt,
-        longest=JOB_APIS[JOB_TASKS.get(task_id, JobKind.TRAINING)].longest_name,
+        longest=JOB_APIS[TASK_KINDS.get(task_id, JobKind.TRAINING)].longest_name,
         deployment=paths.deployment,
     )
 
