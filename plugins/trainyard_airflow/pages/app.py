@@ -25,6 +25,7 @@ from trainyard.runs.live.exposition import CONTENT_TYPE, LivePage, exposition
 from trainyard.runs.live.facts import RunRow, mapping
 from trainyard.runs.live.fleet import fleet_page, month_start
 from trainyard.runs.live.run_page import run_page
+from trainyard.sagemaker_api.names import run_uri
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.pages.airflow_runs import list_month_runs, list_runs, read_run
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
-_REPORT_FILES = ("report.html", "profile.html", "report.json", "rules.json", "continuity.json")
+_REPORT_PAGE = "report.html"
+_REPORT_FILES = (
+    *(_REPORT_PAGE, "report.json", "comparison.html", "comparison.json"),
+    *("profile.html", "rules.json", "continuity.json"),
+)
 # The report's page is data from S3: it may run its own script, but has no access to Airflow.
 _REPORT_HEADERS = {"Content-Security-Policy": "sandbox allow-scripts allow-popups"}
 
@@ -152,10 +157,25 @@ def report_file(run: RunDep, name: str) -> Response:
 
 
 def _report_address(run: RunRow, name: str) -> str | None:
-    """Return the S3 address of a report file below the run's own prefix, or None for other file names."""
-    paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
-    if name not in _REPORT_FILES or not {"bucket", "prefix"} <= paths.keys():
+    """Return the S3 address of a report file, or None for other file names.
+
+    The folder is that of the report task's result, or of preflight's result if there is no report yet. It is always the
+    run's own. The name `report.html` means the page of any report, such as comparison.html.
+    """
+    if name not in _REPORT_FILES:
         return None
+    page = str(run.result(TaskId.REPORT).get("report_html") or _planned_page(run))
+    folder = page.rpartition("/")[0]
+    if not folder.endswith(f"{run_uri('', dag_id=run.dag_id, run_id=run.run_id)}/report"):
+        return None
+    return page if name == _REPORT_PAGE else f"{folder}/{name}"
+
+
+def _planned_page(run: RunRow) -> str:
+    """Return the address of a run's report by preflight's result; empty without such a result."""
+    paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
+    if not {"bucket", "prefix"} <= paths.keys():
+        return ""
     deployment = paths.get("deployment")
     own = RunPaths(
         bucket=str(paths["bucket"]),
@@ -164,7 +184,7 @@ def _report_address(run: RunRow, name: str) -> str | None:
         dag_id=run.dag_id,
         run_id=run.run_id,
     )
-    return f"{own.report}/{name}"
+    return own.report_html
 
 
 app.mount("/", StaticFiles(directory=_STATIC), name="static")
