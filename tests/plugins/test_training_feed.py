@@ -9,12 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fastapi import HTTPException
 
+from trainyard.errors import SpecError
 from trainyard.runs.live.facts import RunRow
 from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.pages import training_feed
+from trainyard_airflow.pages.app import report_file
 from trainyard_airflow.pages.training_feed import Clients, Feeds, LogReader, TrainingFeed
+from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +183,34 @@ def test_the_cost_of_a_run_whose_jobs_are_hidden_is_not_known(
     hidden = {"train": {"aws_conn_id": "no_such_connection"}}
     runs = [row(task, connections=hidden), row(task, run_id="over", state="success")]
     assert Feeds().costs(runs) == {(task.dag_id, task.run_id): None}
+
+
+def test_the_report_is_read_with_the_connection_that_wrote_it(task: TaskSurroundings) -> None:
+    report = ClosingReportOperator(
+        task_id="report", aws_conn_id="aws_team_b", region_name="eu-west-1"
+    )
+    report.pre_execute(task.context)
+    of_report = task.xcoms[JOB_CONNECTION_XCOM_KEY]
+    of_train = {"aws_conn_id": "another_connection", "region_name": None}
+    run = row(
+        task,
+        returned={"report": {"report_html": f"s3://b/runs/{task.dag_id}/{task.run_id}/report/r"}},
+        connections={"train": of_train, "report": of_report},
+    )
+
+    with pytest.raises(HTTPException) as refused:
+        report_file(run, "report.html")
+
+    assert of_report == {"aws_conn_id": "aws_team_b", "region_name": "eu-west-1"}
+    assert "'aws_team_b'" in str(refused.value.detail)
+
+
+def test_a_task_without_a_connection_is_read_with_another_one_of_its_run(
+    task: TaskSurroundings,
+) -> None:
+    run = row(task, connections={"shard": {"aws_conn_id": "aws_team_b", "region_name": None}})
+    with pytest.raises(SpecError, match="aws_team_b"):
+        Clients().of(run, "train")
 
 
 def test_findings_so_far_give_way_to_the_final_ones(

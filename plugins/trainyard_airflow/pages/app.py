@@ -144,7 +144,7 @@ def report_file(run: RunDep, name: str) -> Response:
     if address is None:
         raise HTTPException(404, f"the report of run {run.run_id} has no file {name}")
     try:
-        objects = S3Objects(_feeds.clients.of(run, TaskId.TRAIN).client("s3"))
+        objects = S3Objects(_feeds.clients.of(run, TaskId.REPORT).client("s3"))
         content = objects.read_or_none(address)
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error

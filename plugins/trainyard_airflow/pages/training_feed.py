@@ -312,13 +312,16 @@ class Clients:
         self._made: dict[tuple[str | None, str | None], tuple[float, AwsClients]] = {}
 
     def of(self, run: RunRow, task_id: str) -> AwsClients:
-        """Return the clients of a task's connection, or of `aws_default` if the task has pushed no connection.
+        """Return the clients of a task's connection.
+
+        If the task has pushed no connection, it is that of another task of the run. If none has, it is `aws_default`.
 
         Raises:
             SpecError: the API server has no such connection.
             TrainingRunError: the connection is invalid.
         """
-        left = run.connections.get(task_id, {"aws_conn_id": "aws_default"})
+        others = iter(run.connections.values())
+        left = run.connections.get(task_id) or next(others, {"aws_conn_id": "aws_default"})
         key = _text(left.get("aws_conn_id")), _text(left.get("region_name"))
         with self._lock:
             made_at, clients = self._made.get(key, (0.0, None))

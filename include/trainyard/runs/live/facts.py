@@ -48,7 +48,7 @@ class RunRow:
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
         failed: the newest failed job, as a mapping, of each task that had one.
-        connections: `aws_conn_id` and `region_name` of each task that has started a job.
+        connections: `aws_conn_id` and `region_name` of each task that has started a job, and of the task `report`.
         links: addresses of the pages of each task's newest job, by link class name.
     """
 
