@@ -213,6 +213,20 @@ def test_a_task_without_a_connection_is_read_with_another_one_of_its_run(
         Clients().of(run, "train")
 
 
+def test_queued_runs_do_not_keep_a_running_training_from_being_read(task: TaskSurroundings) -> None:
+    queued = [row(task, run_id=f"queued {n}", state="queued", jobs={}) for n in range(25)]
+    running = row(task, connections={"train": {"aws_conn_id": "no_such_connection"}})
+    runs = [*queued, running]
+
+    costs = Feeds().costs(runs)
+    readings = {run.run_id: reading for run, reading in Feeds().readings(runs)}
+
+    assert {costs[each.dag_id, each.run_id] for each in queued} == {0.0}
+    assert costs[running.dag_id, running.run_id] is None, "its connection does not exist"
+    assert {readings[each.run_id].fault for each in queued} == {None}
+    assert "no_such_connection" in str(readings[running.run_id].fault)
+
+
 def test_findings_so_far_give_way_to_the_final_ones(
     clients: Clients, task: TaskSurroundings
 ) -> None:

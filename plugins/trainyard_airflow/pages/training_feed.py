@@ -372,11 +372,14 @@ class Feeds:
     def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float | None]:
         """Return the cost so far of the newest running runs in USD, by DAG and run; None if it is unknown.
 
-        At most 20 runs are read, and no further run after three seconds; the others are omitted.
+        At most 20 runs with jobs are read, and no further run after three seconds; the others are omitted.
         """
         until, now = time.monotonic() + _LISTED_WITHIN_S, time.time()
-        found: dict[tuple[str, str], float | None] = {}
-        for run in islice((each for each in runs if not each.is_over), _MOST_LISTED):
+        open_runs = [each for each in runs if not each.is_over]
+        found: dict[tuple[str, str], float | None] = {
+            (each.dag_id, each.run_id): 0.0 for each in open_runs if not each.jobs
+        }
+        for run in islice((each for each in open_runs if each.jobs), _MOST_LISTED):
             if time.monotonic() > until:
                 break
             reading = self._feed(run).read(run, self.clients, jobs_only=True)
@@ -386,10 +389,12 @@ class Feeds:
     def readings(self, runs: Iterable[RunRow]) -> Iterator[tuple[RunRow, RunReading]]:
         """Yield the newest running runs with the state of their jobs and logs.
 
-        At most 16 runs are read, and no further run after five seconds; the others are omitted.
+        At most 16 runs with jobs are read, and no further run after five seconds; the others are omitted.
         """
         until = time.monotonic() + _SCRAPED_WITHIN_S
-        for run in islice((each for each in runs if not each.is_over), _MOST_SCRAPED):
+        open_runs = [each for each in runs if not each.is_over]
+        yield from ((each, RunReading()) for each in open_runs if not each.jobs)
+        for run in islice((each for each in open_runs if each.jobs), _MOST_SCRAPED):
             if time.monotonic() > until:
                 return
             yield run, self._feed(run).read(run, self.clients)
