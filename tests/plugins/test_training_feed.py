@@ -70,6 +70,7 @@ class Logs:
 
     streams: dict[str, list[str]] = field(default_factory=dict)
     listings: int = 0
+    num_pages: int = 0
 
     def get_paginator(self, _: str) -> Logs:
         return self
@@ -87,11 +88,24 @@ class Logs:
         nextToken: str = "0",  # noqa: N803
         **_: Any,
     ) -> dict[str, Any]:
+        self.num_pages += 1
         lines = self.streams[logStreamName][int(nextToken) : int(nextToken) + 2]
         return {
             "events": [{"timestamp": 1, "message": f"{each}\n"} for each in lines],
             "nextForwardToken": str(int(nextToken) + len(lines)),
         }
+
+
+@dataclass
+class LogsWithGap(Logs):
+    """CloudWatch Logs that answer one call within a stream with an empty page and a new token."""
+
+    gap: tuple[str, str] = ("", "")
+
+    def get_log_events(self, *, nextToken: str = "0", **more: Any) -> dict[str, Any]:  # noqa: N803
+        if (more["logStreamName"], nextToken) == self.gap:
+            return {"events": [], "nextForwardToken": f"{nextToken} after the gap"}
+        return super().get_log_events(nextToken=nextToken.partition(" ")[0], **more)
 
 
 def test_each_line_of_all_starts_is_read_once_and_in_order() -> None:
@@ -124,6 +138,27 @@ def test_a_long_log_is_read_in_several_pages_and_no_later_stream_before_it(
     reader = LogReader("job")
     seen = [[line.text for line in reader.new_lines(logs, now=0.0)] for _ in range(3)]
     assert seen == [["0", "1", "2", "3"], ["4", "5", "6"], ["b"]]
+
+
+@pytest.mark.parametrize("later", [[], ["after the restart"]], ids=["one stream", "two streams"])
+def test_an_empty_page_is_not_the_end_of_a_stream(later: list[str]) -> None:
+    streams = {"job/algo-1-1": ["1", "2", "3"]} | ({"job/algo-1-2": later} if later else {})
+    logs = LogsWithGap(streams=streams, gap=("job/algo-1-1", "2"))
+    reader = LogReader("job")
+
+    lines = [line.text for line in reader.new_lines(logs, now=99.0, ended_at=1.0)]
+
+    assert lines == ["1", "2", "3", *later]
+    assert reader.is_whole
+
+
+def test_a_poll_without_news_reads_one_page() -> None:
+    logs = Logs(streams={"job/algo-1-1": ["1", "2", "3"]})
+    reader = LogReader("job")
+    assert len(list(reader.new_lines(logs, now=0.0))) == 3
+    read_before = logs.num_pages
+    assert list(reader.new_lines(logs, now=1.0)) == []
+    assert logs.num_pages - read_before == 1
 
 
 def test_a_page_has_the_jobs_and_the_curve_of_a_run(

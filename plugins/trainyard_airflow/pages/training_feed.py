@@ -113,7 +113,7 @@ class LogReader:
         """Yield new lines of a stream, at most `_MOST_PAGES` pages; return whether there are more."""
         pages = log_pages(logs, group=_GROUP, stream=stream, token=self.tokens[stream])
         for events, token in islice(pages, _MOST_PAGES):
-            is_last = not events or token == self.tokens[stream]
+            is_last = token == self.tokens[stream]  # an empty page alone does not end a stream
             self.tokens[stream] = token
             for event in events:
                 text = str(event["message"]).rstrip("\r\n")
