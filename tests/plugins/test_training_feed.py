@@ -18,7 +18,13 @@ from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.pages import training_feed
 from trainyard_airflow.pages.app import report_file
-from trainyard_airflow.pages.training_feed import Clients, Feeds, LogReader, TrainingFeed
+from trainyard_airflow.pages.training_feed import (
+    Clients,
+    Feeds,
+    LogReader,
+    TrainingFeed,
+    _KnownJob,
+)
 from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator
 
 if TYPE_CHECKING:
@@ -62,6 +68,16 @@ def row(task: TaskSurroundings, **values: Any) -> RunRow:
 @pytest.fixture
 def clients(aws_connection: Any) -> Clients:
     return Clients()
+
+
+def read_log(feed: TrainingFeed, logs: Any, *names: str, now: float) -> None:
+    """Let a feed read the log of a training with these jobs; all but the last one ended long ago."""
+    feed._known = {each: _KnownJob(snapshot={}, secrets=()) for each in names}
+    jobs = [
+        {"name": each, "started_at": 1.0, "ended_at": None if each == names[-1] else 2.0}
+        for each in names
+    ]
+    feed._read_log(jobs, logs, now=now)
 
 
 @dataclass
@@ -159,6 +175,22 @@ def test_a_poll_without_news_reads_one_page() -> None:
     read_before = logs.num_pages
     assert list(reader.new_lines(logs, now=1.0)) == []
     assert logs.num_pages - read_before == 1
+
+
+def test_a_job_is_not_read_before_the_rest_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training_feed, "_MOST_PAGES", 2)
+    first = [f"trainyard step={step} loss=1.0" for step in range(1, 8)]
+    second = ["trainyard start step=7", *(f"trainyard step={step} loss=1.0" for step in (8, 9))]
+    logs = Logs(streams={"one/algo-1-1": first, "two/algo-1-1": second})
+    feed = TrainingFeed()
+    for now in (100.0, 101.0, 102.0):
+        read_log(feed, logs, "one", "two", now=now)
+    assert [each[1:3] for each in feed._events.rows()[1]] == [
+        *([step, 1] for step in range(1, 8)),
+        *([step, 2] for step in (8, 9)),
+    ]
 
 
 def test_a_page_has_the_jobs_and_the_curve_of_a_run(

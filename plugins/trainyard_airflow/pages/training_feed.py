@@ -79,6 +79,7 @@ class LogReader:
     tokens: OrderedDict[str, str | None] = field(default_factory=OrderedDict)
     listed_at: float | None = None
     num_done: int = 0
+    is_behind: bool = False
     is_whole: bool = False
 
     def new_lines(
@@ -100,14 +101,14 @@ class LogReader:
         if self.listed_at is None or now - self.listed_at >= _STREAMS_EVERY_S or ended_at:
             self._list(logs)
             self.listed_at = now
-        is_behind = False
+        self.is_behind = False
         for place, stream in list(enumerate(self.tokens))[self.num_done :]:
-            is_behind = yield from self._read(logs, stream)
-            if is_behind:  # a later stream comes after this one
+            self.is_behind = yield from self._read(logs, stream)
+            if self.is_behind:  # a later stream comes after this one
                 break
             self.num_done = min(place + 1, len(self.tokens) - 1)
         is_settled = ended_at is not None and now - ended_at >= _LATE_LINES_S
-        self.is_whole = is_settled and not is_behind
+        self.is_whole = is_settled and not self.is_behind
 
     def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
         """Yield new lines of a stream, at most `_MOST_PAGES` pages; return whether there are more."""
@@ -289,6 +290,8 @@ class TrainingFeed:
             for line in reader.new_lines(logs, now=now, ended_at=job["ended_at"]):
                 text = masked(line.text, secrets)
                 self._events.read(replace(line, text=text))
+            if reader.is_behind:  # a later job comes after this one
+                break
 
     def _read_rules(self, training: Sequence[Mapping[str, Any]], objects: S3Objects) -> None:
         for job in training:
