@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 from fastapi import HTTPException
 
 from trainyard.errors import SpecError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+HOUR_S = 3600.0
 LINES = """
 print("trainyard start step=0 world_size=1 max_steps=2")
 print("trainyard step=1 loss=2.0")
@@ -124,6 +126,22 @@ class LogsWithGap(Logs):
         return super().get_log_events(nextToken=nextToken.partition(" ")[0], **more)
 
 
+@dataclass
+class ExpiringLogs(Logs):
+    """CloudWatch Logs whose tokens expire after 24 hours."""
+
+    now: float = 0.0
+
+    def get_log_events(self, *, nextToken: str = "0", **more: Any) -> dict[str, Any]:  # noqa: N803
+        offset, _, issued = nextToken.partition(" of ")
+        if issued and self.now - float(issued) > 24 * HOUR_S:
+            error = {"Code": "InvalidParameterException", "Message": "The specified nextToken"}
+            raise ClientError({"Error": error}, "GetLogEvents")
+        page = super().get_log_events(nextToken=offset, **more)
+        token = f"{page['nextForwardToken']} of {self.now}"
+        return {**page, "nextForwardToken": token if page["events"] or not issued else nextToken}
+
+
 def test_each_line_of_all_starts_is_read_once_and_in_order() -> None:
     logs = Logs()
     reader = LogReader("job")
@@ -191,6 +209,22 @@ def test_a_job_is_not_read_before_the_rest_of_an_earlier_one(
         *([step, 1] for step in range(1, 8)),
         *([step, 2] for step in (8, 9)),
     ]
+
+
+def test_a_log_that_was_not_read_for_a_day_is_read_again_from_its_start() -> None:
+    """The fleet page keeps a feed alive without reading its log."""
+    logs = ExpiringLogs(streams={"job/algo-1-1": ["trainyard step=1 loss=2.0"]})
+    feed = TrainingFeed()
+    read_log(feed, logs, "job", now=0.0)
+    _, before = feed._events.rows()
+    logs.streams["job/algo-1-1"].append("trainyard step=2 loss=1.0")
+    logs.now = 25 * HOUR_S
+
+    read_log(feed, logs, "job", now=logs.now)
+
+    assert [each[:2] for each in before] == [[0, 1]]
+    assert [each[:2] for each in feed._events.rows(after=0)[1]] == [[1, 2]]
+    assert feed._events.attempt == 1
 
 
 def test_a_page_has_the_jobs_and_the_curve_of_a_run(

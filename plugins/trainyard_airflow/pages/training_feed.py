@@ -48,6 +48,7 @@ _MOST_LISTED, _LISTED_WITHIN_S = 20, 3.0
 _MOST_SCRAPED, _SCRAPED_WITHIN_S = 16, 5.0
 _MOST_FEEDS, _FEEDS_LIVE_S = 32, 600.0
 _CLIENTS_LIVE_S = 600.0
+_TOKENS_LIVE_S = 12 * 3600.0  # of a log; CloudWatch rejects those that are older than 24 hours
 _LATE_LINES_S = 60.0
 """Seconds after a job's end within which CloudWatch may still deliver its last lines."""
 _GROUP = JOB_APIS[JobKind.TRAINING].log_group
@@ -109,6 +110,11 @@ class LogReader:
             self.num_done = min(place + 1, len(self.tokens) - 1)
         is_settled = ended_at is not None and now - ended_at >= _LATE_LINES_S
         self.is_whole = is_settled and not self.is_behind
+
+    def has_old_tokens(self, now: float) -> bool:
+        """Return whether the log was last read so long ago that CloudWatch may reject the positions."""
+        is_old = self.listed_at is not None and now - self.listed_at > _TOKENS_LIVE_S
+        return is_old and not self.is_whole
 
     def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
         """Yield new lines of a stream, at most `_MOST_PAGES` pages; return whether there are more."""
@@ -281,6 +287,9 @@ class TrainingFeed:
         return snapshot
 
     def _read_log(self, training: Sequence[Mapping[str, Any]], logs: Any, *, now: float) -> None:
+        if any(each.has_old_tokens(now) for each in self._logs.values()):
+            # The indices of the points depend on the log alone, so open pages keep theirs.
+            self._logs, self._events = {}, TrainingEvents()
         for job in training:
             if job["started_at"] is None:
                 continue
