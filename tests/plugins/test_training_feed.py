@@ -328,6 +328,30 @@ def test_queued_runs_do_not_keep_a_running_training_from_being_read(task: TaskSu
     assert "no_such_connection" in str(readings[running.run_id].fault)
 
 
+def test_the_cost_is_not_known_before_the_first_reading(task: TaskSurroundings) -> None:
+    feed = TrainingFeed()
+    with feed._lock:  # another thread reads
+        reading = feed.read(row(task), Clients())
+    assert reading.cost_usd(time.time()) is None
+    assert "for the first time" in str(reading.fault)
+
+
+def test_a_log_that_cannot_be_read_does_not_hide_the_cost(
+    clients: Clients, task: TaskSurroundings, script: Any
+) -> None:
+    def deny(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "DescribeLogStreams")
+
+    operator = TrainingJobOperator(task_id="train", spec=script(LINES), deferrable=False)
+    operator.execute(task.context)
+    clients.of(row(task), "train").client("logs").meta.events.register("before-call", deny)
+
+    reading = TrainingFeed().read(row(task), clients)
+
+    assert "the log: An error occurred (AccessDeniedException)" in str(reading.fault)
+    assert reading.cost_usd(time.time()) is not None
+
+
 def test_findings_so_far_give_way_to_the_final_ones(
     clients: Clients, task: TaskSurroundings
 ) -> None:

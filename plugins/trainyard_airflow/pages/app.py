@@ -35,6 +35,8 @@ from trainyard_airflow.tasks.shared.run_paths import RunPaths
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
+    from trainyard_airflow.pages.training_feed import RunReading
+
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
 _REPORT_PAGE = "report.html"
@@ -85,7 +87,7 @@ def run_data(
     reading = _feeds.read(run)
     events = reading.events
     is_reset, rows = events.rows(after=after, stride=stride) if events else (False, [])
-    data = run_page(run, jobs=reading.jobs, events=events, rules=reading.rules, now=time.time())
+    data = _page(run, reading, now=time.time())
     curve = {"is_reset": is_reset, "stride": events.stride if events else stride, "rows": rows}
     return {**data, "curve": curve, "fault": reading.fault}
 
@@ -116,13 +118,24 @@ def metrics(user: GetUserDep) -> Response:
     live: dict[tuple[str, str], LivePage] = {}
     costs: dict[tuple[str, str], float | None] = {}
     for run, reading in _feeds.readings(runs):
-        page = run_page(run, jobs=reading.jobs, events=reading.events, rules=reading.rules, now=now)
+        newest = reading.events.newest if reading.events else {}
         key = run.dag_id, run.run_id
-        live[key] = LivePage(page=page, newest=reading.events.newest if reading.events else {})
+        live[key] = LivePage(page=_page(run, reading, now=now), newest=newest)
         costs[key] = reading.cost_usd(now)
     fleet = fleet_page(runs, month_runs=month_runs, costs=costs, now=now)
     text = exposition(fleet, live=live, num_unread=fleet["running"] - len(live))
     return Response(text, media_type=CONTENT_TYPE)
+
+
+def _page(run: RunRow, reading: RunReading, *, now: float) -> dict[str, Any]:
+    return run_page(
+        run,
+        jobs=reading.jobs,
+        has_all_jobs=reading.has_all_jobs,
+        events=reading.events,
+        rules=reading.rules,
+        now=now,
+    )
 
 
 def _readable_runs(user: BaseUser, *, limit: int, now: float) -> tuple[list[RunRow], list[RunRow]]:

@@ -145,18 +145,20 @@ class RunReading:
         events: events in the training's log; None if no training job has started.
         rules: content of the rules' documents so far, one per training job.
         fault: reasons for missing parts; None if nothing is missing.
+        has_all_jobs: whether the jobs of no task are among the missing parts.
     """
 
     jobs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     events: TrainingEvents | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
     fault: str | None = None
+    has_all_jobs: bool = False
 
     def cost_usd(self, now: float) -> float | None:
         """Return the cost of all jobs so far in USD; None if a part of it is unknown."""
         amounts = [accrued_usd(job, now=now) for jobs in self.jobs.values() for job in jobs]
         known = [each for each in amounts if each is not None]
-        return sum(known) if len(known) == len(amounts) and not self.fault else None
+        return sum(known) if len(known) == len(amounts) and self.has_all_jobs else None
 
 
 @dataclass(slots=True)
@@ -180,7 +182,7 @@ class TrainingFeed:
         self._rules: dict[str, Mapping[str, Any]] = {}
         self._final_rules: set[str] = set()
         self._faults: dict[str, str] = {}
-        self._last = RunReading()
+        self._last = RunReading(fault="the run's jobs are being read for the first time")
 
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
         """Return the current state of the run's jobs, or the last known one while another thread reads.
@@ -200,7 +202,7 @@ class TrainingFeed:
             jobs = {**self._last.jobs}
             if self._is_due("jobs", _LISTED_JOBS_EVERY_S if jobs_only else _JOBS_EVERY_S, now):
                 for task_id in run.jobs:
-                    with self._noting(f"jobs of {task_id}"):
+                    with self._noting(_jobs_of(task_id)):
                         jobs[task_id] = self._jobs(run, task_id, clients.of(run, task_id))
             training = jobs.get(TaskId.TRAIN, ())
             if training and not jobs_only:
@@ -210,6 +212,7 @@ class TrainingFeed:
                 events=self._events if self._logs else None,
                 rules=tuple(self._rules.values()),
                 fault="; ".join(self._faults.values()) or None,
+                has_all_jobs=not any(_jobs_of(each) in self._faults for each in run.jobs),
             )
             return self._last
         finally:
@@ -316,6 +319,10 @@ class TrainingFeed:
                     break
 
 
+def _jobs_of(task_id: str) -> str:
+    return f"jobs of {task_id}"
+
+
 class Clients:
     """AWS clients of the runs' connections; each connection is read again after ten minutes."""
 
@@ -405,7 +412,7 @@ class Feeds:
         """
         until = time.monotonic() + _SCRAPED_WITHIN_S
         open_runs = [each for each in runs if not each.is_over]
-        yield from ((each, RunReading()) for each in open_runs if not each.jobs)
+        yield from ((each, RunReading(has_all_jobs=True)) for each in open_runs if not each.jobs)
         for run in islice((each for each in open_runs if each.jobs), _MOST_SCRAPED):
             if time.monotonic() > until:
                 return
