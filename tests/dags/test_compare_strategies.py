@@ -38,6 +38,20 @@ def states(dag_run: Any) -> dict[str, list[str]]:
     return found
 
 
+def served_report(dag_id: str, run_id: str) -> str:
+    """Return the page to which the button "Report" leads."""
+    from airflow.utils.session import create_session
+
+    from trainyard_airflow.pages.airflow_runs import read_run
+    from trainyard_airflow.pages.app import report_file
+
+    with create_session() as session:
+        run = read_run(session, dag_id=dag_id, run_id=run_id)
+    assert run is not None
+    assert run.connections["report"]["aws_conn_id"] == "aws_default"
+    return bytes(report_file(run, "report.html").body).decode()
+
+
 @pytest.mark.slow
 def test_cells_are_trained_and_compared_and_a_failed_one_says_why(database, aws_connection, s3):
     import pyarrow.parquet as pq
@@ -76,7 +90,8 @@ def test_comparison_that_cannot_work_is_refused_whole_and_says_so(database, aws_
 
     assert str(dag_run.state) == "failed"
     assert states(dag_run)["cells"] == ["upstream_failed"]
-    page = stored(s3, result(dag_run, "report")["report_html"]).decode()
+    page = served_report("compare_strategies", dag_run.run_id)
+    assert page == stored(s3, result(dag_run, "report")["report_html"]).decode()
     assert "global_batch_size" in page
     assert "train_nowhere.py" in page
     assert "smdistributed.dataparallel" in page

@@ -25,6 +25,7 @@ from trainyard.runs.live.exposition import CONTENT_TYPE, LivePage, exposition
 from trainyard.runs.live.facts import RunRow, mapping
 from trainyard.runs.live.fleet import fleet_page, month_start
 from trainyard.runs.live.run_page import run_page
+from trainyard.sagemaker_api.names import run_uri
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.pages.airflow_runs import list_month_runs, list_runs, read_run
@@ -34,9 +35,15 @@ from trainyard_airflow.tasks.shared.run_paths import RunPaths
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
+    from trainyard_airflow.pages.training_feed import RunReading
+
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
-_REPORT_FILES = ("report.html", "profile.html", "report.json", "rules.json", "continuity.json")
+_REPORT_PAGE = "report.html"
+_REPORT_FILES = (
+    *(_REPORT_PAGE, "report.json", "comparison.html", "comparison.json"),
+    *("profile.html", "rules.json", "continuity.json"),
+)
 # The report's page is data from S3: it may run its own script, but has no access to Airflow.
 _REPORT_HEADERS = {"Content-Security-Policy": "sandbox allow-scripts allow-popups"}
 
@@ -80,7 +87,7 @@ def run_data(
     reading = _feeds.read(run)
     events = reading.events
     is_reset, rows = events.rows(after=after, stride=stride) if events else (False, [])
-    data = run_page(run, jobs=reading.jobs, events=events, rules=reading.rules, now=time.time())
+    data = _page(run, reading, now=time.time())
     curve = {"is_reset": is_reset, "stride": events.stride if events else stride, "rows": rows}
     return {**data, "curve": curve, "fault": reading.fault}
 
@@ -111,13 +118,24 @@ def metrics(user: GetUserDep) -> Response:
     live: dict[tuple[str, str], LivePage] = {}
     costs: dict[tuple[str, str], float | None] = {}
     for run, reading in _feeds.readings(runs):
-        page = run_page(run, jobs=reading.jobs, events=reading.events, rules=reading.rules, now=now)
+        newest = reading.events.newest if reading.events else {}
         key = run.dag_id, run.run_id
-        live[key] = LivePage(page=page, newest=reading.events.newest if reading.events else {})
+        live[key] = LivePage(page=_page(run, reading, now=now), newest=newest)
         costs[key] = reading.cost_usd(now)
     fleet = fleet_page(runs, month_runs=month_runs, costs=costs, now=now)
     text = exposition(fleet, live=live, num_unread=fleet["running"] - len(live))
     return Response(text, media_type=CONTENT_TYPE)
+
+
+def _page(run: RunRow, reading: RunReading, *, now: float) -> dict[str, Any]:
+    return run_page(
+        run,
+        jobs=reading.jobs,
+        has_all_jobs=reading.has_all_jobs,
+        events=reading.events,
+        rules=reading.rules,
+        now=now,
+    )
 
 
 def _readable_runs(user: BaseUser, *, limit: int, now: float) -> tuple[list[RunRow], list[RunRow]]:
@@ -139,7 +157,7 @@ def report_file(run: RunDep, name: str) -> Response:
     if address is None:
         raise HTTPException(404, f"the report of run {run.run_id} has no file {name}")
     try:
-        objects = S3Objects(_feeds.clients.of(run, TaskId.TRAIN).client("s3"))
+        objects = S3Objects(_feeds.clients.of(run, TaskId.REPORT).client("s3"))
         content = objects.read_or_none(address)
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error
@@ -152,10 +170,25 @@ def report_file(run: RunDep, name: str) -> Response:
 
 
 def _report_address(run: RunRow, name: str) -> str | None:
-    """Return the S3 address of a report file below the run's own prefix, or None for other file names."""
-    paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
-    if name not in _REPORT_FILES or not {"bucket", "prefix"} <= paths.keys():
+    """Return the S3 address of a report file, or None for other file names.
+
+    The folder is that of the report task's result, or of preflight's result if there is no report yet. It is always the
+    run's own. The name `report.html` means the page of any report, such as comparison.html.
+    """
+    if name not in _REPORT_FILES:
         return None
+    page = str(run.result(TaskId.REPORT).get("report_html") or _planned_page(run))
+    folder = page.rpartition("/")[0]
+    if not folder.endswith(f"{run_uri('', dag_id=run.dag_id, run_id=run.run_id)}/report"):
+        return None
+    return page if name == _REPORT_PAGE else f"{folder}/{name}"
+
+
+def _planned_page(run: RunRow) -> str:
+    """Return the address of a run's report by preflight's result; empty without such a result."""
+    paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
+    if not {"bucket", "prefix"} <= paths.keys():
+        return ""
     deployment = paths.get("deployment")
     own = RunPaths(
         bucket=str(paths["bucket"]),
@@ -164,7 +197,7 @@ def _report_address(run: RunRow, name: str) -> str | None:
         dag_id=run.dag_id,
         run_id=run.run_id,
     )
-    return f"{own.report}/{name}"
+    return own.report_html
 
 
 app.mount("/", StaticFiles(directory=_STATIC), name="static")

@@ -48,6 +48,7 @@ _MOST_LISTED, _LISTED_WITHIN_S = 20, 3.0
 _MOST_SCRAPED, _SCRAPED_WITHIN_S = 16, 5.0
 _MOST_FEEDS, _FEEDS_LIVE_S = 32, 600.0
 _CLIENTS_LIVE_S = 600.0
+_TOKENS_LIVE_S = 12 * 3600.0  # of a log; CloudWatch rejects those that are older than 24 hours
 _LATE_LINES_S = 60.0
 """Seconds after a job's end within which CloudWatch may still deliver its last lines."""
 _GROUP = JOB_APIS[JobKind.TRAINING].log_group
@@ -71,6 +72,7 @@ class LogReader:
     tokens: OrderedDict[str, str | None] = field(default_factory=OrderedDict)
     listed_at: float | None = None
     num_done: int = 0
+    is_behind: bool = False
     is_whole: bool = False
 
     def new_lines(
@@ -92,20 +94,25 @@ class LogReader:
         if self.listed_at is None or now - self.listed_at >= _STREAMS_EVERY_S or ended_at:
             self._list(logs)
             self.listed_at = now
-        is_behind = False
+        self.is_behind = False
         for place, stream in list(enumerate(self.tokens))[self.num_done :]:
-            is_behind = yield from self._read(logs, stream)
-            if is_behind:  # a later stream comes after this one
+            self.is_behind = yield from self._read(logs, stream)
+            if self.is_behind:  # a later stream comes after this one
                 break
             self.num_done = min(place + 1, len(self.tokens) - 1)
         is_settled = ended_at is not None and now - ended_at >= _LATE_LINES_S
-        self.is_whole = is_settled and not is_behind
+        self.is_whole = is_settled and not self.is_behind
+
+    def has_old_tokens(self, now: float) -> bool:
+        """Return whether the log was last read so long ago that CloudWatch may reject the positions."""
+        is_old = self.listed_at is not None and now - self.listed_at > _TOKENS_LIVE_S
+        return is_old and not self.is_whole
 
     def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
         """Yield new lines of a stream, at most `_MOST_PAGES` pages; return whether there are more."""
         pages = log_pages(logs, group=_GROUP, stream=stream, token=self.tokens[stream])
         for events, token in islice(pages, _MOST_PAGES):
-            is_last = not events or token == self.tokens[stream]
+            is_last = token == self.tokens[stream]  # an empty page alone does not end a stream
             self.tokens[stream] = token
             for event in events:
                 text = str(event["message"]).rstrip("\r\n")
@@ -130,18 +137,20 @@ class RunReading:
         events: events in the training's log; None if no training job has started.
         rules: content of the rules' documents so far, one per training job.
         fault: reasons for missing parts; None if nothing is missing.
+        has_all_jobs: whether the jobs of no task are among the missing parts.
     """
 
     jobs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     events: TrainingEvents | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
     fault: str | None = None
+    has_all_jobs: bool = False
 
     def cost_usd(self, now: float) -> float | None:
         """Return the cost of all jobs so far in USD; None if a part of it is unknown."""
         amounts = [accrued_usd(job, now=now) for jobs in self.jobs.values() for job in jobs]
         known = [each for each in amounts if each is not None]
-        return sum(known) if len(known) == len(amounts) and not self.fault else None
+        return sum(known) if len(known) == len(amounts) and self.has_all_jobs else None
 
 
 @dataclass(slots=True)
@@ -165,7 +174,7 @@ class TrainingFeed:
         self._rules: dict[str, Mapping[str, Any]] = {}
         self._final_rules: set[str] = set()
         self._faults: dict[str, str] = {}
-        self._last = RunReading()
+        self._last = RunReading(fault="the run's jobs are being read for the first time")
 
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
         """Return the current state of the run's jobs, or the last known one while another thread reads.
@@ -185,7 +194,7 @@ class TrainingFeed:
             jobs = {**self._last.jobs}
             if self._is_due("jobs", _LISTED_JOBS_EVERY_S if jobs_only else _JOBS_EVERY_S, now):
                 for task_id in run.jobs:
-                    with self._noting(f"jobs of {task_id}"):
+                    with self._noting(_jobs_of(task_id)):
                         jobs[task_id] = self._jobs(run, task_id, clients.of(run, task_id))
             training = jobs.get(TaskId.TRAIN, ())
             if training and not jobs_only:
@@ -195,6 +204,7 @@ class TrainingFeed:
                 events=self._events if self._logs else None,
                 rules=tuple(self._rules.values()),
                 fault="; ".join(self._faults.values()) or None,
+                has_all_jobs=not any(_jobs_of(each) in self._faults for each in run.jobs),
             )
             return self._last
         finally:
@@ -272,6 +282,9 @@ class TrainingFeed:
         return snapshot
 
     def _read_log(self, training: Sequence[Mapping[str, Any]], logs: Any, *, now: float) -> None:
+        if any(each.has_old_tokens(now) for each in self._logs.values()):
+            # The indices of the points depend on the log alone, so open pages keep theirs.
+            self._logs, self._events = {}, TrainingEvents()
         for job in training:
             if job["started_at"] is None:
                 continue
@@ -281,6 +294,8 @@ class TrainingFeed:
             for line in reader.new_lines(logs, now=now, ended_at=job["ended_at"]):
                 text = masked(line.text, secrets)
                 self._events.read(replace(line, text=text))
+            if reader.is_behind:  # a later job comes after this one
+                break
 
     def _read_rules(self, training: Sequence[Mapping[str, Any]], objects: S3Objects) -> None:
         for job in training:
@@ -296,6 +311,10 @@ class TrainingFeed:
                     break
 
 
+def _jobs_of(task_id: str) -> str:
+    return f"jobs of {task_id}"
+
+
 class Clients:
     """AWS clients of the runs' connections; each connection is read again after ten minutes."""
 
@@ -304,13 +323,16 @@ class Clients:
         self._made: dict[tuple[str | None, str | None], tuple[float, AwsClients]] = {}
 
     def of(self, run: RunRow, task_id: str) -> AwsClients:
-        """Return the clients of a task's connection, or of `aws_default` if the task has pushed no connection.
+        """Return the clients of a task's connection.
+
+        If the task has pushed no connection, it is that of another task of the run. If none has, it is `aws_default`.
 
         Raises:
             SpecError: the API server has no such connection.
             TrainingRunError: the connection is invalid.
         """
-        left = run.connections.get(task_id, {"aws_conn_id": "aws_default"})
+        others = iter(run.connections.values())
+        left = run.connections.get(task_id) or next(others, {"aws_conn_id": "aws_default"})
         key = _text(left.get("aws_conn_id")), _text(left.get("region_name"))
         with self._lock:
             made_at, clients = self._made.get(key, (0.0, None))
@@ -361,11 +383,14 @@ class Feeds:
     def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float | None]:
         """Return the cost so far of the newest running runs in USD, by DAG and run; None if it is unknown.
 
-        At most 20 runs are read, and no further run after three seconds; the others are omitted.
+        At most 20 runs with jobs are read, and no further run after three seconds; the others are omitted.
         """
         until, now = time.monotonic() + _LISTED_WITHIN_S, time.time()
-        found: dict[tuple[str, str], float | None] = {}
-        for run in islice((each for each in runs if not each.is_over), _MOST_LISTED):
+        open_runs = [each for each in runs if not each.is_over]
+        found: dict[tuple[str, str], float | None] = {
+            (each.dag_id, each.run_id): 0.0 for each in open_runs if not each.jobs
+        }
+        for run in islice((each for each in open_runs if each.jobs), _MOST_LISTED):
             if time.monotonic() > until:
                 break
             reading = self._feed(run).read(run, self.clients, jobs_only=True)
@@ -375,10 +400,12 @@ class Feeds:
     def readings(self, runs: Iterable[RunRow]) -> Iterator[tuple[RunRow, RunReading]]:
         """Yield the newest running runs with the state of their jobs and logs.
 
-        At most 16 runs are read, and no further run after five seconds; the others are omitted.
+        At most 16 runs with jobs are read, and no further run after five seconds; the others are omitted.
         """
         until = time.monotonic() + _SCRAPED_WITHIN_S
-        for run in islice((each for each in runs if not each.is_over), _MOST_SCRAPED):
+        open_runs = [each for each in runs if not each.is_over]
+        yield from ((each, RunReading(has_all_jobs=True)) for each in open_runs if not each.jobs)
+        for run in islice((each for each in open_runs if each.jobs), _MOST_SCRAPED):
             if time.monotonic() > until:
                 return
             yield run, self._feed(run).read(run, self.clients)

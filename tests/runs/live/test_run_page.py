@@ -133,6 +133,11 @@ def test_time_left_goes_down_with_the_clock_and_not_below_zero() -> None:
     assert left == [60.0, 30.0, 0.0]
 
 
+def test_the_cost_of_some_of_the_jobs_is_incomplete() -> None:
+    assert page(run(), snapshot())["cost"]["is_complete"]
+    assert not page(run(), snapshot(), has_all_jobs=False)["cost"]["is_complete"]
+
+
 def test_settings_that_differ_from_the_defaults_are_marked() -> None:
     conf = {"max_steps": 600, "seed": 0, "ranks": "other"}
     settings = page(run(settings=conf))["settings"]

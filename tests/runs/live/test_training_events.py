@@ -66,6 +66,11 @@ def test_lines_of_other_programs_are_only_in_the_tail() -> None:
     assert len(events.rows()[1]) == 1
 
 
+def test_a_line_of_any_length_is_cut_in_the_tail() -> None:
+    events = read("50%\r" * 100_000, "short")
+    assert [len(each.text) for each in events.log_tail] == [training_events.LONGEST_LINE, 5]
+
+
 LINES = st.lists(
     st.sampled_from(
         ["step=1 loss=2.0", "step=2 loss=1.0", "eval step=2 validation_loss=3.0", "start step=1"]

@@ -49,6 +49,7 @@ def run_page(
     events: TrainingEvents | None,
     rules: Sequence[Mapping[str, Any]],
     now: float,
+    has_all_jobs: bool = True,
 ) -> dict[str, Any]:
     """Return the content of a run's page, without its curve and its log.
 
@@ -58,6 +59,7 @@ def run_page(
         events: the events of the training so far; None if it has not begun.
         rules: the `rules.json` documents of the training's jobs, oldest first.
         now: epoch seconds.
+        has_all_jobs: whether `jobs` has the jobs of all tasks; without some of them, the cost is incomplete.
     """
     shown = [row for task_id, each in jobs.items() for row in _jobs(task_id, each, run, now=now)]
     return {
@@ -66,7 +68,7 @@ def run_page(
         "jobs": shown,
         "active_job": _active(shown),
         "progress": _progress(events, now=now) if events else None,
-        "cost": _cost(run, shown),
+        "cost": _cost(run, shown, has_all_jobs=has_all_jobs),
         "goodput": _goodput(run, shown, events, now=now),
         "rules": _rules(rules),
         "checkpoints": _checkpoints(events),
@@ -140,14 +142,14 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
     }
 
 
-def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]], *, has_all_jobs: bool) -> dict[str, Any]:
     """Return the cost from the report of an ended run, or from the jobs so far."""
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
     reported = run.number(TaskId.REPORT, "cost_usd") if run.is_over else None
     state = run.result(TaskId.PREFLIGHT)
     so_far = sum(each for each in amounts if each is not None)
-    is_known = None not in amounts and not run.has_unread_jobs
+    is_known = has_all_jobs and None not in amounts and not run.has_unread_jobs
     return {
         "so_far_usd": so_far if reported is None else reported,
         "is_complete": reported is not None or is_known,

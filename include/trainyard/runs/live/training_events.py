@@ -85,8 +85,11 @@ class TrainingEvents:
     _last_at: float = 0.0
 
     def read(self, line: LogLine) -> None:
-        """Read one line of the log. A line that is too long or has no prefix of Trainyard is kept only in the tail."""
-        self.log_tail.append(line)
+        """Read one line of the log.
+
+        A line that is too long or has no prefix of Trainyard is kept only in the tail, which cuts long lines.
+        """
+        self.log_tail.append(replace(line, text=line.text[:LONGEST_LINE]))
         text = without_rank(line.text)
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
             return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import TrainingRunError
 from trainyard_airflow.links import ReportLink
 from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class ClosingReportOperator(ConnectedOperator):
 
     ui_color = "#f0f0f0"
     operator_extra_links = (ReportLink(),)
+
+    def pre_execute(self, context: Context) -> None:
+        """Push an XCom for the pages in Airflow's UI: the connection to read the report with."""
+        value = {"aws_conn_id": self.aws_conn_id, "region_name": self.region_name}
+        context["ti"].xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
     def _paths(self, context: Context, state: Mapping[str, Any] | None) -> RunPaths:
         """Return the run's addresses from preflight's `state`, or from the params if there is no state.

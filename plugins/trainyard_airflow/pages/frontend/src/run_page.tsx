@@ -484,7 +484,7 @@ function LogLines({ runKey, isOver }: { runKey: RunKey; isOver: boolean }) {
   const polled = usePolling(async () => {
     setLines((await fetchLog(runKey)).lines);
     return !isOver;
-  }, runKey.run_id);
+  }, `${runKey.run_id} ${isOver}`);
   useEffect(() => {
     const element = box.current;
     if (element) element.scrollTop = element.scrollHeight;
