@@ -124,6 +124,8 @@ class _ConnectionSession(boto3.Session):
         return self._clients.region
 
     def client(self, service_name: str, *_: Any, **__: Any) -> Any:
+        if service_name == "iam":  # the SDK continues if IAM does not answer
+            return self._clients.impatient_client(service_name)
         return self._clients.client(service_name)
 
     def resource(self, service_name: str, *_: Any, **__: Any) -> Any:
