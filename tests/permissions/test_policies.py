@@ -79,12 +79,25 @@ def test_objects_of_another_deployment_are_out_of_reach(policy: dict[str, Any]) 
     assert not allows(policy, "s3:GetObject", "arn:aws:s3:::data/other")
 
 
-def test_an_airflow_without_a_name_can_claim_the_bucket_whatever_its_prefix() -> None:
+def test_an_airflow_without_a_name_can_claim_the_bucket() -> None:
     marker = "arn:aws:s3:::runs/trainyard/unnamed-airflow.json"
-    unnamed = replace(ACCOUNT, deployment=None, prefixes=("ml",))
 
-    assert allows(airflow_policy(unnamed), "s3:PutObject", marker)
+    assert allows(airflow_policy(replace(ACCOUNT, deployment=None)), "s3:PutObject", marker)
     assert not allows(airflow_policy(ACCOUNT), "s3:PutObject", marker)
+
+
+@pytest.mark.parametrize("deployment", [None, "team-a"])
+def test_a_prefix_adds_its_keys_to_those_that_are_always_written(
+    deployment: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, folder = (["--deployment", deployment], f"/{deployment}") if deployment else ([], "")
+    assert main([*GIVEN, *name, "--prefix", "ml"]) == 0
+    policies = json.loads(capsys.readouterr().out)
+
+    for each in (policies["airflow"], policies["execution_role"]):
+        for root in ("trainyard", "ml"):
+            assert allows(each, "s3:PutObject", f"arn:aws:s3:::runs/{root}{folder}/x")
+        assert not allows(each, "s3:PutObject", "arn:aws:s3:::runs/other/x")
 
 
 def test_the_role_goes_to_sagemaker_and_to_no_other_service() -> None:

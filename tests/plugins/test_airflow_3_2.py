@@ -7,14 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from tests.plugins.conftest import connection_json
 from trainyard.errors import CapacityError, Finding, PlanError, SpecError, TrainingRunError
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.task_state import task_memory
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.retry_policy import end_for_good, final_errors_fail
+from trainyard_airflow.tasks.end_to_end.pipeline import training_pipeline
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, note_failure
 from trainyard_airflow.triggers import job
 
@@ -29,9 +35,27 @@ def run(error: Exception) -> Any:
     return execute()
 
 
-def memory_without_store(task: Any) -> Any:
-    context = {key: each for key, each in task.context.items() if key != "task_state_store"}
-    return task_memory(context, AwsClients(ConnectionArguments()))
+def without_store(task: Any) -> Any:
+    return {key: each for key, each in task.context.items() if key != "task_state_store"}
+
+
+def memory_without_store(task: Any, **ledger: str) -> Any:
+    return task_memory(without_store(task), AwsClients(ConnectionArguments()), **ledger)
+
+
+def paths_of(task: Any, engine: Any, **members: Any) -> RunPaths:
+    return RunPaths(
+        **{"bucket": engine.bucket, "prefix": "trainyard", "deployment": None, **members},
+        dag_id=task.dag_id,
+        run_id=task.run_id,
+    )
+
+
+@pytest.fixture
+def without_bucket(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection names no bucket: a run's form does."""
+    given = connection_json(engine, trainyard={"execution_role_arn": engine.role_arn})
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +172,60 @@ def test_memory_without_a_store_outlives_the_process(aws_connection: Any, task: 
     assert again.facts_of("job-1") == {"rung": 1}
     task.map_index = 3
     assert memory_without_store(task).reported_attempt == 0, "each mapped task has its own"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("deployment", [None, "team-a"])
+def test_the_state_of_a_run_with_default_prefix_stays_where_earlier_releases_wrote_it(
+    engine: Any, task: Any, monkeypatch: pytest.MonkeyPatch, deployment: str | None
+) -> None:
+    given = connection_json(engine, deployment=deployment)
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
+    memory_without_store(task).note_reported(2)
+
+    of_run = paths_of(task, engine, deployment=deployment).ledger
+    of_all_runs = f"s3://{engine.bucket}/of-all-runs/ledger"
+
+    for each in (of_run, of_all_runs):
+        assert memory_without_store(task, ledger_uri=each).reported_attempt == 2
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("without_bucket")
+def test_a_run_whose_bucket_comes_from_the_form_has_its_state_there(
+    engine: Any, s3: Any, task: Any, script: Any
+) -> None:
+    paths = paths_of(task, engine, prefix="ml")
+    train = TrainingJobOperator(task_id="train", spec=script(""), ledger_uri=paths.ledger)
+    train.job_run(without_store(task)).memory.note_reported(2)
+    task.task_id = "watch_rules"
+    watch = CheckRulesOperator(
+        task_id="watch_rules", watched_task_id="train", ledger_uri=paths.ledger
+    )
+    failed = {"error": TriggerFailureReason.TRIGGER_FAILURE}
+
+    with pytest.raises(AirflowRescheduleException):
+        watch.resume_execution(TRIGGER_FAIL_REPR, failed, without_store(task))
+
+    folder = f"{paths.run.removeprefix(f's3://{engine.bucket}/')}/task-state/"
+    found = s3.list_objects_v2(Bucket=engine.bucket, Prefix=folder)["Contents"]
+    names = {each["Key"].removeprefix(folder) for each in found}
+    assert names == {"train.json", "watch_rules.json"}
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("without_bucket")
+def test_a_task_without_any_place_for_its_state_says_that_the_connection_needs_a_bucket(
+    task: Any,
+) -> None:
+    with pytest.raises(SpecError, match=r"(?s)Airflow 3\.2 cannot store.*set trainyard\.bucket"):
+        memory_without_store(task)
+
+
+def test_training_and_watch_of_a_run_have_their_state_at_the_same_place() -> None:
+    dag = training_pipeline(dag_id="state_of_a_run")
+
+    train, watch = dag.get_task("train"), dag.get_task("watch_rules")
+
+    assert train.ledger_uri == watch.ledger_uri
+    assert "ledger_uri" in watch.template_fields

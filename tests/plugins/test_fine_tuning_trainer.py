@@ -72,10 +72,9 @@ def trainer_of(kind: str, data: str, **arguments: Any) -> Callable[..., Any]:
             sagemaker_session=sagemaker_session,
             role=ROLE,
             training_dataset=data,
-            s3_output_path=data.rpartition("/")[0],
             mlflow_resource_arn=TRACKING,
             accept_eula=True,
-            **arguments,
+            **{"s3_output_path": data.rpartition("/")[0], **arguments},
         )
 
     return trainer
@@ -126,6 +125,18 @@ def test_no_job_is_created_by_the_trainer(data: str, clients: AwsClients, sagema
     trainer_request(make(trainer_session(clients)), run_uri="s3://unused/run")
 
     assert sagemaker.list_training_jobs()["TrainingJobSummaries"] == before
+
+
+@pytest.mark.usefixtures("hub", "group")
+def test_a_trainer_without_an_output_path_writes_below_the_run(
+    data: str, clients: AwsClients
+) -> None:
+    make = trainer_of("SFTTrainer", data, model_package_group=GROUP, s3_output_path=None)
+    run_uri = f"s3://{clients.bucket()}/trainyard/run"
+
+    sent = trainer_request(make(trainer_session(clients)), run_uri=run_uri)
+
+    assert sent["OutputDataConfig"] == {"S3OutputPath": f"{run_uri}/output"}
 
 
 def test_the_sdks_imports_know_the_region(clients: AwsClients) -> None:

@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.permissions.test_policies import allows
+from tests.plugins.conftest import connection_json
 from tests.plugins.test_training_job_operator import deferred, execute, first_event, operator
 from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
 from trainyard.errors import SpecError
+from trainyard.permissions.policies import Account, airflow_policy, execution_policy
 from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.jobs.model_trainer import (
     from_model_trainer,
     launched_by,
@@ -33,7 +37,6 @@ from trainyard_airflow.operators.trial_job import TrialJobOperator
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
-    from trainyard_airflow.hooks.aws_clients import AwsClients
 
 GOLDEN = Path(__file__).parent / "golden" / "model_trainer"
 LIMIT_S = 300
@@ -167,9 +170,35 @@ def test_a_trainer_without_role_and_places_gets_the_connections(
     spec = told_by(clients, changed(source, checkpoint_config=CheckpointConfig())).spec
 
     assert spec.role == ROLE
-    assert spec.output_path == f"s3://{clients.bucket()}/plain"
+    assert spec.output_path == f"s3://{clients.bucket()}/trainyard/plain"
     # The SDK would put the time into it, and the next attempt would begin anew.
     assert spec.checkpoint_s3_uri == "s3://runs/run/plain/checkpoints"
+
+
+@pytest.mark.parametrize("deployment", [None, "team-a"])
+def test_the_generated_policies_allow_the_sessions_addresses(
+    deployment: str | None, source: str, engine: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = connection_json(engine, deployment=deployment)
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
+    account = Account(
+        account=engine.account,
+        region=engine.region,
+        bucket=engine.bucket,
+        role_arn=engine.role_arn,
+        deployment=deployment,
+    )
+
+    spec = told_by(AwsClients(ConnectionArguments()), trainer_of("plain", source)).spec
+
+    def arn(uri: str) -> str:
+        return account.s3_arn(f"{uri.removeprefix('s3://')}/x")
+
+    assert allows(execution_policy(account), "s3:PutObject", arn(spec.output_path))
+    assert spec.inputs.keys() == {"code", "sm_drivers"}
+    for each in spec.inputs.values():
+        assert allows(airflow_policy(account), "s3:PutObject", arn(each.s3_data))
+        assert allows(execution_policy(account), "s3:GetObject", arn(each.s3_data))
 
 
 def test_what_a_trainer_cannot_say_is_said_beside_it(source: str, clients: AwsClients) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socketserver
+import threading
 import uuid
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import DAG
@@ -26,6 +28,9 @@ from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.stages import Stages
 from trainyard_airflow.tasks.shared.run_state import RunState
 from trainyard_airflow.tasks.shared.schema_findings import conf_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.engine
 
@@ -235,6 +240,46 @@ def test_account_that_does_not_answer_is_asked_again_unless_the_conf_is_wrong(
     with pytest.raises(ConnectionError, match="AWS did not respond to a request about the"):
         preflight(task)
     assert "AWS did not respond to a request about the" in refusal(task, source="/nowhere")
+
+
+@contextmanager
+def hanging_up() -> Iterator[tuple[str, list[Any]]]:
+    """Run a server that ends each connection without an answer; yield its URL and the connections."""
+    heard: list[Any] = []
+
+    class HangingUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            heard.append(self.client_address)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_iam_and_service_quotas_that_do_not_answer_are_warnings_after_two_tries(
+    engine, task, monkeypatch
+):
+    connection = json.loads(connection_json(engine))
+    extra = connection["extra"]
+    extra["config_kwargs"]["retries"]["total_max_attempts"] = 4
+    with hanging_up() as (iam, asked_of_iam), hanging_up() as (quotas, asked_of_quotas):
+        extra["service_config"] = {
+            "iam": {"endpoint_url": iam},
+            "service-quotas": {"endpoint_url": quotas},
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+
+        warnings = preflight(task)["plan"]["warnings"]
+
+    for where in ("role", "service quotas"):
+        unchecked = f"{where}: cannot be checked: AWS did not respond to a request"
+        assert any(each.startswith(unchecked) for each in warnings)
+    assert (len(asked_of_iam), len(asked_of_quotas)) == (2, 2)
 
 
 @pytest.mark.parametrize("place", ["/nowhere/tokenizer.json", "s3://{bucket}/none/tokenizer.json"])

@@ -142,6 +142,8 @@ def test_two_instances_shard_every_row_once_and_as_the_worker_does(
     assert told["job"]["instance_count"] == 2
     job = sagemaker.describe_processing_job(ProcessingJobName=task.xcoms["job_name"])
     assert job["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
+    arguments = job["AppSpecification"]["ContainerArguments"]
+    assert arguments[arguments.index("--region") + 1] == aws_connection.region
 
     later = TaskSurroundings(run_id=f"{task.run_id}-later")
     again = execute(sharding(aws_connection, source, task.run_id), later)

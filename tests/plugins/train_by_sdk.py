@@ -17,7 +17,8 @@ from trainers import BUCKET, CASES, ROLE, arguments, with_builder_methods
 
 def main() -> None:
     """Start one job for each case."""
-    session, sent = Session(default_bucket=BUCKET.removeprefix("s3://")), []
+    bucket = BUCKET.removeprefix("s3://")
+    session, sent = Session(default_bucket=bucket, default_bucket_prefix="trainyard"), []
     session.boto_session.events.register(
         "provide-client-params.sagemaker.CreateTrainingJob", lambda params, **_: sent.append(params)
     )

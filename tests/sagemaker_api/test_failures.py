@@ -343,6 +343,7 @@ def test_a_job_that_did_not_fail_has_no_failure(status: str) -> None:
         ("ThrottlingException", ThrottledError),
         ("SlowDown", ThrottledError),
         ("InternalFailure", ThrottledError),
+        ("ServiceFailure", ThrottledError),
         ("CapacityError", CapacityError),
         ("ResourceLimitExceeded", QuotaExceededError),
         ("ValidationException", RejectedRequestError),

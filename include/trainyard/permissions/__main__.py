@@ -11,7 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from trainyard.permissions.policies import PREFIX, Account, Feature
+from trainyard.permissions.policies import Account, Feature
 from trainyard.permissions.templates import cloudformation, policies, terraform
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kms_keys=tuple(options.kms_key),
         topics=tuple(options.topic),
         has_network=options.vpc,
-        prefixes=tuple(options.prefix) or (PREFIX,),
+        prefixes=tuple(options.prefix),
     )
     features = [Feature(each) for each in options.feature]
     document = FORMATS[options.format](account, features)
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prefix",
         action="append",
         default=[],
-        help="first part of the runs' S3 keys, the run's param `prefix` (default: trainyard); repeatable",
+        help="keys of runs whose param `prefix` is not trainyard, beside those below trainyard/; repeatable",
     )
     parser.add_argument(
         "--source",

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.run_tags import DEPLOYMENT
-from trainyard.sagemaker_api.names import UNNAMED_MARKER, deployment_prefix
+from trainyard.sagemaker_api.names import deployment_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 VERSION = "2012-10-17"
 PREFIX = "trainyard"
-"""First part of the S3 keys of runs, unless the run's param `prefix` differs."""
+"""First part of the S3 keys of runs, unless the run's param `prefix` differs, and of all other keys of a deployment."""
 TASK_LOGS = "airflow-logs"
 """First part of the S3 keys of Airflow's task logs under docker-compose."""
 
@@ -51,7 +51,7 @@ class Account:
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: whether jobs run in a VPC.
-        prefixes: first parts of the runs' S3 keys, the values of the param `prefix`.
+        prefixes: values of the runs' param `prefix` beside `PREFIX`.
     """
 
     account: str
@@ -64,7 +64,7 @@ class Account:
     kms_keys: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     has_network: bool = False
-    prefixes: tuple[str, ...] = (PREFIX,)
+    prefixes: tuple[str, ...] = ()
 
     def arn(self, service: str, resource: str) -> str:
         """Return the ARN of a regional resource."""
@@ -77,10 +77,8 @@ class Account:
     @property
     def own_keys(self) -> list[str]:
         """ARNs of the S3 keys of this deployment."""
-        paths = [f"{deployment_prefix(each, self.deployment)}/*" for each in self.prefixes]
-        if self.deployment is None and PREFIX not in self.prefixes:
-            paths.append(UNNAMED_MARKER)
-        return [self.s3_arn(f"{self.bucket}/{each}") for each in paths]
+        prefixes = (deployment_prefix(each, self.deployment) for each in (PREFIX, *self.prefixes))
+        return [self.s3_arn(f"{self.bucket}/{each}/*") for each in dict.fromkeys(prefixes)]
 
 
 def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:

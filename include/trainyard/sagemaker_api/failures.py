@@ -164,6 +164,7 @@ _THROTTLES = frozenset(
         "InternalError",
         "InternalFailure",
         "InternalServerError",
+        "ServiceFailure",
     }
 )
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})

@@ -147,7 +147,10 @@ def _is_same_key(one: str, other: str) -> bool:
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield the faults of the execution role; a warning if the connection may not read the role."""
+    """Yield the faults of the execution role; a warning if it cannot be read.
+
+    IAM has a VPC endpoint in us-east-1 only, so a VPC without internet access may have no route to it.
+    """
     missing = Finding(
         where="role",
         what="does not exist",
@@ -159,10 +162,19 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
 
     def read_role() -> bool:
         name = role_arn.rpartition("/")[2]
-        role.update(clients.client("iam").get_role(RoleName=name)["Role"])
+        role.update(clients.impatient_client("iam").get_role(RoleName=name)["Role"])
         return True
 
-    yield from _unless_there(read_role, missing=missing, absent={"NoSuchEntity"})
+    try:
+        yield from _unless_there(read_role, missing=missing, absent={"NoSuchEntity"})
+    except (ConnectionError, ThrottledError) as error:
+        yield Finding(
+            where="role",
+            what=f"cannot be checked: {error}",
+            got=role_arn,
+            next_step="check in the console that the role exists and trusts SageMaker",
+            severity=Severity.WARNING,
+        )
     trust = json.dumps(role.get("AssumeRolePolicyDocument", {}))
     if role and not _TRUSTS_SAGEMAKER.search(trust):
         yield Finding(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, Severity, SpecError, ThrottledError
@@ -77,11 +76,18 @@ def _instead(need: QuotaNeed) -> str:
 
 
 def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:
-    """Return the values of the named quotas; the listing ends once all of them are found."""
-    pages = clients.client("service-quotas").get_paginator("list_service_quotas")
+    """Return the values of the named quotas; the listing ends once all of them are found.
+
+    Without a network route to the service, the first call ends within seconds. The next calls are patient, because the
+    service throttles listings of many runs at the same time.
+    """
+    client = clients.impatient_client("service-quotas")
     found: dict[str, float] = {}
-    for page in islice(pages.paginate(ServiceCode=SERVICE_CODE), _MOST_PAGES):
+    after: dict[str, str] = {}
+    for _ in range(_MOST_PAGES):
+        page = client.list_service_quotas(ServiceCode=SERVICE_CODE, **after)
         found |= {q["QuotaName"]: q["Value"] for q in page["Quotas"] if q["QuotaName"] in names}
-        if len(found) == len(names):
+        if len(found) == len(names) or "NextToken" not in page:
             break
+        client, after = clients.client("service-quotas"), {"NextToken": page["NextToken"]}
     return found

@@ -1,6 +1,6 @@
 """Program of a sharding job's container: it writes one instance's part of each data set.
 
-    python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
+    python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json --region eu-west-1
 
 Every instance lists the source, reads the files whose names hash to its number, and writes its shards directly to S3,
 without a copy of the source on the volume. This module is uploaded with its imports (`jobs.sharding_job`) and does not
@@ -50,7 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
         "OPENBLAS_NUM_THREADS", "1"
     )  # before numpy is loaded: its threads would spin
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-    client = encrypt_writes(boto3.client("s3", config=patient_config(None)), options.kms_key_id)
+    # SageMaker sets AWS_REGION, which boto3 does not read. Without a region it sends requests to us-east-1.
+    client = boto3.client("s3", region_name=options.region, config=patient_config(None))
+    encrypt_writes(client, options.kms_key_id)
     try:
         for plan_uri in options.plan:
             write_own_part(
@@ -155,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="s3:// address of a plan; once for each data set",
     )
+    parser.add_argument("--region", required=True, help="region of the job and its buckets")
     parser.add_argument(
         "--max-source-bytes",
         type=int,

@@ -23,27 +23,25 @@ if TYPE_CHECKING:
 
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
-STAGED = "trainyard/staged"
-
 
 def trainer_session(clients: AwsClients) -> Any:
     """Return a `sagemaker.core.helper.session_helper.Session` of the connection.
 
-    A trainer without `role` gets the connection's role. A trainer without an output path writes to the connection's
-    bucket.
+    A trainer without `role` gets the connection's role. The SDK's default addresses are below `clients.root`, where
+    `trainyard permissions` allows jobs to write.
 
     Raises:
         SpecError: the connection names no region, bucket or execution role.
     """
     from sagemaker.core.helper.session_helper import Session  # type: ignore[import-untyped]
 
-    bucket = clients.bucket()
+    root = S3Address.parse(clients.root)
 
     class TrainerSession(Session):  # type: ignore[misc]  # the SDK ships no types
         """SDK session that uploads by content hash and never creates a bucket."""
 
         def default_bucket(self) -> str:
-            return bucket
+            return root.bucket
 
         def upload_data(
             self,
@@ -56,14 +54,15 @@ def trainer_session(clients: AwsClients) -> Any:
             return staged(
                 self.s3_client,
                 Path(path),
-                place=f"s3://{bucket or self.default_bucket()}/{STAGED}",
+                place=f"s3://{bucket or root.bucket}/{root.key}/staged",
                 name=key_prefix.rpartition("/")[2],
                 extra_args=extra_args or {},
             )
 
     return TrainerSession(
         boto_session=_ConnectionSession(clients),
-        default_bucket=bucket,
+        default_bucket=root.bucket,
+        default_bucket_prefix=root.key,
         sagemaker_config=_configuration(clients.execution_role()),
     )
 
@@ -125,6 +124,8 @@ class _ConnectionSession(boto3.Session):
         return self._clients.region
 
     def client(self, service_name: str, *_: Any, **__: Any) -> Any:
+        if service_name == "iam":  # the SDK continues if IAM does not answer
+            return self._clients.impatient_client(service_name)
         return self._clients.client(service_name)
 
     def resource(self, service_name: str, *_: Any, **__: Any) -> Any:

@@ -130,7 +130,7 @@ def trainer_job(
         function: returns the trainer.
         clients: clients of the connection.
         context: Airflow's context.
-        run_uri: S3 prefix for the checkpoints of a trainer that sets no address for them.
+        run_uri: S3 prefix, as of `trainer_request`.
 
     Raises:
         SpecError: the trainer has settings that a training job of a task cannot have, or that the SDK would break.

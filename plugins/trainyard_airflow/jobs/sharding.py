@@ -142,6 +142,7 @@ class ShardingJobType(JobType):
             self._job,
             code_s3_uri=code.s3_uri,
             plan_uris=[self._uploaded_plan(plan) for plan in self.plans.values()],
+            region=clients.region,
             max_source_bytes=max(
                 each.source.max_source_bytes for each in self.spec.datasets.values()
             ),

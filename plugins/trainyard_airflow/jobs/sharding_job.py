@@ -96,6 +96,7 @@ def sharding_job_spec(
     *,
     code_s3_uri: str,
     plan_uris: Sequence[str],
+    region: str,
     max_source_bytes: int,
     kms_key_id: str | None = None,
 ) -> ProcessingJobSpec:
@@ -105,6 +106,7 @@ def sharding_job_spec(
         job: the job's instances.
         code_s3_uri: S3 address of the code from `uploaded_sharding_code`.
         plan_uris: S3 addresses of the data sets' plans.
+        region: region of the job.
         max_source_bytes: the plans' limit on source bytes; 0 = no limit.
         kms_key_id: the key of the shards; None uses the bucket's default.
     """
@@ -119,6 +121,7 @@ def sharding_job_spec(
         source_dir=code_s3_uri,
         arguments=(
             *(word for uri in plan_uris for word in ("--plan", uri)),
+            *("--region", region),
             *("--max-source-bytes", str(max_source_bytes)),
             *key,
         ),

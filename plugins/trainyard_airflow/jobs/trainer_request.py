@@ -47,12 +47,16 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
 
     Args:
         trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`, ...).
-        run_uri: S3 prefix for the checkpoints of a trainer that sets no address for them.
+        run_uri: S3 prefix for the checkpoints of a ModelTrainer, and for the output of another trainer, if the trainer
+            sets no address for them.
 
     Raises:
         SpecError: the trainer does not describe a training job, or the SDK would break the job.
     """
     if not is_model_trainer(trainer):
+        if not getattr(trainer, "s3_output_path", None):
+            # The SDK's default is the bucket `sagemaker-<region>-<account>`, which it creates.
+            trainer.s3_output_path = f"{run_uri}/output"
         return _without_name(_fine_tuning_request(trainer))
     findings = list(_findings(trainer))
     if findings:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.jobs import SageMakerJobs
+    from trainyard_airflow.jobs.task_memory import TaskMemory
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 _SETTLING_LOOKS = 20
@@ -51,6 +52,7 @@ class CheckRulesOperator(ConnectedOperator):
         watched_task_id: the task whose job is watched.
         job_name: name of a job to watch in place of a task.
         deferrable: whether to watch in the triggerer, without a worker slot.
+        ledger_uri: S3 prefix of the run's ledger, as of the watched task. Templated.
         notifier: recipient of messages on issues of severity `error`: the result of `Notifier.to_dict`, or its JSON, or
             None.
         aws_conn_id: the connection.
@@ -60,6 +62,7 @@ class CheckRulesOperator(ConnectedOperator):
     template_fields: Sequence[str] = (
         "watch",
         "job_name",
+        "ledger_uri",
         "notifier",
         "aws_conn_id",
         "region_name",
@@ -72,6 +75,7 @@ class CheckRulesOperator(ConnectedOperator):
         watch: Any = None,
         watched_task_id: str | None = None,
         job_name: str | None = None,
+        ledger_uri: str | None = None,
         notifier: Mapping[str, Any] | str | None = None,
         deferrable: bool = True,
         **kwargs: Any,
@@ -85,6 +89,7 @@ class CheckRulesOperator(ConnectedOperator):
         self.watch = {} if watch is None else watch
         self.watched_task_id = watched_task_id
         self.job_name = job_name
+        self.ledger_uri = ledger_uri
         self.notifier = notifier
         self.deferrable = deferrable
 
@@ -148,9 +153,12 @@ class CheckRulesOperator(ConnectedOperator):
             name,
             error_from_dict(event["error"]),
         )
-        memory = task_memory(context, self.clients)
+        memory = self._memory(context)
         memory.note_given_up(str(name))
         return name in memory.given_up_jobs
+
+    def _memory(self, context: Context) -> TaskMemory:
+        return task_memory(context, self.clients, ledger_uri=self.ledger_uri)
 
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
@@ -181,7 +189,7 @@ class CheckRulesOperator(ConnectedOperator):
         except TaskDeferralError as error:
             if self._is_over(context):
                 raise
-            failures = task_memory(context, self.clients).count_trigger_failure(time.time())
+            failures = self._memory(context).count_trigger_failure(time.time())
             delay_s = trigger_pause_s(failures or 1)
             self.log.warning(
                 "The trigger failed (%s): watching again in %s", error, format_duration(delay_s)
@@ -322,7 +330,7 @@ class CheckRulesOperator(ConnectedOperator):
     ) -> JobSnapshot | None:
         """Return the first ended attempt that was neither watched to its end nor given up, or None."""
         ended = [each for each in attempts if each.is_terminal]
-        done = task_memory(context, self.clients).given_up_jobs if ended else frozenset()
+        done = self._memory(context).given_up_jobs if ended else frozenset()
         done |= {watched["watched_job"]} if watched else frozenset()
         return next(
             (each for each in ended if each.name not in done and not self._was_watched(each)), None

@@ -214,7 +214,7 @@ class SageMakerJobOperator(BaseOperator):
         except TaskDeferralTimeout:
             return self.go(context, lambda run: run.resume_late())
         except TaskDeferralError as error:
-            memory, now = task_memory(context, self.clients), time.time()
+            memory, now = self._memory(context), time.time()
             failed_at, failures = memory.trigger_failed_at, memory.count_trigger_failure(now)
             delay_s = trigger_pause_s(failures or 1)
             self.log.warning(
@@ -307,6 +307,9 @@ class SageMakerJobOperator(BaseOperator):
             task=key, kind=self.job_kind, clients=self.clients, project=project_folder()
         )
 
+    def _memory(self, context: Context) -> TaskMemory:
+        return task_memory(context, self.clients, ledger_uri=self.ledger_uri)
+
     def job_run(self, context: Context) -> JobRun:
         """Return the `JobRun` of this start of the task.
 
@@ -323,7 +326,7 @@ class SageMakerJobOperator(BaseOperator):
         _ = self.clients.region
         self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
-        memory = task_memory(context, self.clients)
+        memory = self._memory(context)
         host = self._host = _AirflowTask(self, context, jobs)
         run = self._run = JobRun(
             job_type=self.job_type(jobs, context),

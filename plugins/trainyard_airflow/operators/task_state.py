@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import Finding, SpecError
 from trainyard_airflow.jobs.task_memory import TaskMemory
 
 if TYPE_CHECKING:
@@ -14,16 +15,24 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.objects import S3Objects
 
 
-def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
+def task_memory(
+    context: Context, clients: AwsClients, *, ledger_uri: str | None = None
+) -> TaskMemory:
     """Return the memory of a task, which survives its tries.
+
+    Without Airflow's store, the memory is an object in S3: below the run's prefix, or below `clients.root`.
 
     Args:
         context: the task's context.
-        clients: clients of the connection; without Airflow's store, the memory is an object below `clients.root`.
+        clients: clients of the connection.
+        ledger_uri: S3 prefix of the run's ledger, which gives the run's prefix; None if there is no such prefix.
+
+    Raises:
+        SpecError: there is neither a store, nor a run's prefix, nor a bucket in the connection.
     """
     store: Any = context.get("task_state_store")
     if store is None:
-        return TaskMemory(StateObject.of(context, clients))
+        return TaskMemory(StateObject.of(context, clients, ledger_uri=ledger_uri))
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return TaskMemory(store, forever=NEVER_EXPIRE)
@@ -42,14 +51,21 @@ class StateObject:
         self._uri = uri
 
     @classmethod
-    def of(cls, context: Context, clients: AwsClients) -> StateObject:
-        """Return the state of a running task."""
+    def of(cls, context: Context, clients: AwsClients, *, ledger_uri: str | None) -> StateObject:
+        """Return the state of a running task.
+
+        Raises:
+            SpecError: the ledger is not below the run's prefix, and the connection names no bucket.
+        """
         from trainyard.sagemaker_api.names import run_uri
         from trainyard_airflow.hooks.objects import S3Objects
 
         ti = context["ti"]
         name = ti.task_id if ti.map_index in (None, -1) else f"{ti.task_id}-{ti.map_index}"
-        run = run_uri(clients.root, dag_id=ti.dag_id, run_id=ti.run_id)
+        end = run_uri("", dag_id=ti.dag_id, run_id=ti.run_id)
+        run = (ledger_uri or "").rstrip("/").removesuffix("/ledger")
+        if not run.endswith(end):  # the author's own address may be that of several runs
+            run = f"{_root(clients)}{end}"
         return cls(S3Objects(clients.client("s3")), f"{run}/task-state/{name}.json")
 
     def get(self, key: str) -> Any:
@@ -72,3 +88,15 @@ class StateObject:
     def _all(self) -> dict[str, Any]:
         content = self._objects.read_or_none(self._uri)
         return {} if content is None else dict(json.loads(content))
+
+
+def _root(clients: AwsClients) -> str:
+    try:
+        return clients.root
+    except SpecError as error:
+        finding = Finding(
+            where="bucket",
+            what="is missing for the task's state, which Airflow 3.2 cannot store",
+            next_step="set trainyard.bucket in the connection's extra, or upgrade to Airflow 3.3",
+        )
+        raise SpecError([finding, *error.findings]) from error

@@ -94,6 +94,7 @@ def add_run_tasks(
         task_id=TaskId.WATCH_RULES,
         watch=specs.watch_task_plan,
         watched_task_id=TaskId.TRAIN,
+        ledger_uri=LEDGER_URI,
         notifier=NOTIFIER,
         trigger_rule=AFTER_SKIPPED,
     )
