@@ -117,3 +117,15 @@ def test_a_record_is_json_without_nan() -> None:
     record = sample_record(jobs=[job_record("train", snapshot)])
 
     assert json.loads(record.to_json())["jobs"][0]["final_metrics"] == {"train:loss": None}
+
+
+def test_an_evaluation_is_json_without_nan_at_any_depth() -> None:
+    nan, infinity = float("nan"), float("inf")
+    evaluation = {"metrics": {"loss": nan, "accuracy": 0.5}, "by_class": [{"f1": infinity}, 1.0]}
+
+    record = sample_record(evaluation=evaluation)
+
+    assert json.loads(record.to_json())["evaluation"] == {
+        "metrics": {"loss": None, "accuracy": 0.5},
+        "by_class": [{"f1": None}, 1.0],
+    }

@@ -349,7 +349,10 @@ class _RuleRun:
 
     def _summary(self) -> Mapping[str, float]:
         return {
-            key: value for watch in self._watches.values() for key, value in watch.summary().items()
+            key: value
+            for watch in self._watches.values()
+            for key, value in watch.summary().items()
+            if math.isfinite(value)
         }
 
 

@@ -111,7 +111,7 @@ def build_run_record(
         jobs=job_records,
         dataset=_dataset(dataset_uri, shard_index, was_reused=was_dataset_reused),
         history=history,
-        evaluation=dict(evaluation or {}),
+        evaluation=finite(evaluation or {}),
         resources=tuple(dict(each) for each in resources),
         code_sha256=code_sha256,
         model_package_arn=registered.get("model_package_arn"),
@@ -210,11 +210,16 @@ def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with None in place of NaN and infinity, which JSON cannot represent."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in values.items()
-    }
+    """Return the mapping with None in place of NaN and infinity, at any depth, which JSON cannot represent."""
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return finite(value)
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _task(each: Mapping[str, Any]) -> TaskRecord:
