@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.dag_run, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | None]]:
-    """Return the state and note of a run that Airflow calls a success, by the status of its report."""
+def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None]]:
+    """Return the state and note of a run that Airflow calls a success, by the status and keys of its report."""
     from airflow.models.dagrun import DagRun  # noqa: TID251  # a test may write the database
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251
     from airflow.models.xcom import XComModel  # noqa: TID251
@@ -26,8 +26,8 @@ def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | No
 
     dag_id = database("train_end_to_end").dag_id
 
-    def end(status: str) -> tuple[str, str | None]:
-        now, where = datetime.now(UTC), {"dag_id": dag_id, "run_id": f"ended {status}"}
+    def end(status: str, *, key: str = "report_html") -> tuple[str, str | None]:
+        now, where = datetime.now(UTC), {"dag_id": dag_id, "run_id": f"ended {status}, {key}"}
         with create_session() as session:
             times = {"start_date": now, "end_date": now}
             session.execute(
@@ -48,7 +48,7 @@ def ended(database: Callable[[str], Any]) -> Callable[[str], tuple[str, str | No
                 )
             )
             run = session.scalar(select(DagRun).where(DagRun.run_id == where["run_id"]))
-            value = {"status": status, "note": f"the run: {status}"}
+            value = {"status": status, "note": f"the run: {status}", key: "s3://bucket/report"}
             session.add(
                 XComModel(**where, **of_report, dag_run_id=run.id, key="return_value", value=value)
             )
@@ -66,3 +66,7 @@ def test_a_run_that_its_report_calls_failed_is_no_success(ended: Any) -> None:
 @pytest.mark.parametrize("status", ["succeeded", "stopped by a rule"])
 def test_any_other_run_keeps_its_state(ended: Any, status: str) -> None:
     assert ended(status) == ("success", f"the run: {status}")
+
+
+def test_report_of_another_dag_changes_nothing(ended: Any) -> None:
+    assert ended("failed", key="address") == ("success", None)
