@@ -21,8 +21,21 @@ from trainyard.runs.builder import build_run_record, job_record, read_events, th
         ({"train": "upstream_failed"}, None, "failed"),
         ({"train": "deferred"}, None, "running"),
         ({}, {"task_id": "train", "what": "x"}, "failed"),
+        ({"watch_rules": "failed"}, None, "succeeded"),
+        ({"watch_rules": "failed", "train": "deferred"}, None, "running"),
+        ({"watch_rules": "failed", "train": "failed"}, None, "failed"),
     ],
-    ids=["all well", "skipped", "failed", "upstream", "deferred", "known failure"],
+    ids=[
+        "all well",
+        "skipped",
+        "failed",
+        "upstream",
+        "deferred",
+        "known failure",
+        "not watched",
+        "not watched and deferred",
+        "not watched and failed",
+    ],
 )
 def test_the_status_follows_from_the_tasks(
     states: dict[str, str], failure: dict[str, Any] | None, status: str

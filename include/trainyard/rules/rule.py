@@ -114,7 +114,7 @@ class Rule(ABC):
     | READS | kinds of records that the rule reads |
     | NEEDS | required data, for the text of `not evaluated` |
     | IS_PER_RANK | whether each rank is evaluated separately |
-    | SHARED | fields that the rule reads and that have the same values on all ranks; empty if it reads others, too |
+    | SHARED | fields with the same values on all ranks: only the lowest rank with one of them is read; empty: all are |
     | ROBUST | parameters of the robust profile, over the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |
@@ -140,7 +140,7 @@ class Rule(ABC):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """`SHARED`; the rule is evaluated on the lowest rank that records these fields."""
+        """`SHARED`, or the fields that follow from the rule's parameters."""
         return self.SHARED
 
     def settings(self) -> dict[str, Any]:

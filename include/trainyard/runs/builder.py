@@ -284,7 +284,8 @@ def _status(
     cap_stop: MoneyStop | None,
     idle_stop: MoneyStop | None,
 ) -> str:
-    if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
+    states = {task.state for task in tasks if not task.is_failed_watch}
+    if failure is not None or states & _FAILED_STATES:
         return FAILED
     if verdict is not None:
         return STOPPED_BY_RULE
@@ -292,7 +293,7 @@ def _status(
         return STOPPED_BY_CAP
     if idle_stop is not None:
         return STOPPED_IDLE
-    is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
+    is_over = states <= {"success", "skipped", "removed"}
     return SUCCEEDED if tasks and is_over else "running"
 
 
