@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["on_dag_run_failed", "on_dag_run_success"]
 
 log = logging.getLogger(__name__)
+_KEYS = {"report_html", "status"}
+"""Keys in the results of Trainyard's reports. A task of another DAG may have the same id."""
 
 _AUTHOR = "trainyard"
 """User id of the listener's notes. The API stores the id of the person; the note of a triggering DAG has no id."""
@@ -75,7 +77,7 @@ def _set_note(dag_run: Any, note: str) -> None:
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
-    """Return the result of the run's report task; empty if there is none."""
+    """Return the result of the run's report task; empty if there is none, or if the task is not Trainyard's."""
     from airflow.models.xcom import XComModel  # noqa: TID251  # the scheduler has the database
 
     query = XComModel.get_many(
@@ -83,4 +85,5 @@ def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
     )
     row = session.execute(query).first()
     returned = XComModel.deserialize_value(row[0]) if row else None
-    return returned if isinstance(returned, dict) else {}
+    is_ours = isinstance(returned, dict) and returned.keys() >= _KEYS
+    return dict(returned) if is_ours else {}

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.dag_run, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture
 def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None]]:
-    """Return the state and note of a run that Airflow calls a success, by the status of its report.
+    """Return the state and note of a run that Airflow calls a success, by the status of its report, and its key.
 
     More than one status are those of a run that was cleared. `note` is the run's note before its end.
     """
@@ -29,8 +29,11 @@ def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None
 
     dag_id = database("train_end_to_end").dag_id
 
-    def end(*statuses: str, note: Any = None) -> tuple[str, str | None]:
-        now, where = datetime.now(UTC), {"dag_id": dag_id, "run_id": f"ended {statuses} {note}"}
+    def end(
+        *statuses: str, note: Any = None, key: str = "report_html"
+    ) -> tuple[str, str | None]:
+        now = datetime.now(UTC)
+        where = {"dag_id": dag_id, "run_id": f"ended {statuses} {note} {key}"}
         with create_session() as session:
             times = {"start_date": now, "end_date": now}
             session.execute(
@@ -55,7 +58,7 @@ def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None
             left = XComModel(**where, **of_report, dag_run_id=run.id, key="return_value")
             session.add(left)
             for status in statuses:
-                left.value = {"status": status, "note": f"the run: {status}"}
+                left.value = {"status": status, "note": f"the run: {status}", key: "s3://bucket/report"}
                 session.flush()
                 run_notes.on_dag_run_success(run, "")
             return str(run.state), run.note
@@ -79,3 +82,7 @@ def test_the_note_of_a_cleared_run_is_that_of_its_last_report(ended: Any) -> Non
 @pytest.mark.parametrize("note", ["from a trigger", ("by a person", "ana")], ids=str)
 def test_a_note_that_somebody_else_wrote_is_kept(ended: Any, note: Any) -> None:
     assert ended("succeeded", note=note)[1] == (note if isinstance(note, str) else note[0])
+
+
+def test_report_of_another_dag_changes_nothing(ended: Any) -> None:
+    assert ended("failed", key="address") == ("success", None)

@@ -360,6 +360,45 @@ def test_each_injected_delay_is_at_its_cause(database, aws_connection, s3):
 
 
 @pytest.mark.slow
+def test_a_failed_watch_fails_no_run_and_the_report_says_so(
+    database, aws_connection, s3, sagemaker
+):
+    began, has_ended = datetime.now(UTC), Event()
+
+    def spoil_statistics() -> None:
+        """Put an object that is no bundle beside the statistics of the training's hosts."""
+        while not has_ended.wait(0.5):
+            found = sagemaker.list_training_jobs(CreationTimeAfter=began)["TrainingJobSummaries"]
+            for name in (each["TrainingJobName"] for each in found):
+                described = sagemaker.describe_training_job(TrainingJobName=name)
+                uri = described["Environment"]["TRAINYARD_STATISTICS_S3_URI"]
+                bucket, _, key = uri.removeprefix("s3://").partition("/")
+                s3.put_object(Bucket=bucket, Key=f"{key}0001.algo-9/00000001.bundle", Body=b"{}\n")
+                return
+
+    with ThreadPoolExecutor() as beside:
+        spoiling = beside.submit(spoil_statistics)
+        try:
+            dag_run, states = run(database, evaluation_place="training")
+        finally:
+            has_ended.set()
+        spoiling.result()
+
+    assert str(dag_run.state) == "success"
+    assert states["watch_rules"] == "failed"
+    assert states["register"] == states["report"] == states["outcome"] == "success"
+    told = result(dag_run, "report")
+    record = json.loads(stored(s3, told["report_json"]))
+    assert (record["status"], record["failure"]) == ("succeeded", None)
+    assert "rules not watched to the end" in told["note"]
+    (training,) = record["jobs"]
+    rules = json.loads(stored(s3, f"{told['report_json'].rpartition('/')[0]}/rules.json"))
+    assert rules == record["rules"]
+    assert (rules["judged"], rules["unwatched"]) == ("log", [training["name"]])
+    assert b"the task watch_rules failed" in stored(s3, told["report_html"])
+
+
+@pytest.mark.slow
 def test_a_mixture_is_trained_by_its_shares_and_resumes_exactly(
     database, aws_connection, s3, sagemaker, tmp_path
 ):

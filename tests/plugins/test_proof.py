@@ -169,7 +169,7 @@ class ReportRun:
         uri = f"{self.place}/output/{job}/rule-output/{name}"
         self.objects.write(uri, document, content_type="application/json")
 
-    def rules(self, jobs: Any, *, watched: bool = True) -> Any:
+    def rules(self, jobs: Any, *, watched: bool = True, has_failed_watch: bool = False) -> Any:
         """Return rules.json."""
         return write_proof(
             self._logs,
@@ -179,6 +179,7 @@ class ReportRun:
             conf={},
             to=f"{self.place}/report",
             output=f"{self.place}/output" if watched else None,
+            has_failed_watch=has_failed_watch,
         ).rules
 
 
@@ -267,6 +268,15 @@ def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any,
     report.put(second.name, so_far, name="rules-so-far.json")
     half = report.rules([first, second])
     assert (issues_of(half, "NonFinite"), half["unwatched"]) == ([4, 4], ["a-2"])
+
+
+def test_jobs_of_a_watch_that_failed_at_once_are_unwatched(aws_connection: Any, task: Any) -> None:
+    report = ReportRun(aws_connection.bucket, task.run_id, ProofLogs())
+
+    found = report.rules(RUN.jobs, has_failed_watch=True)
+
+    assert (found["judged"], found["unwatched"]) == ("log", [RUN.jobs[0].name])
+    assert "unwatched" not in report.rules(RUN.jobs)
 
 
 def issues_of(rules: Any, name: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +28,7 @@ CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 OURS = {"model": "gpt", "precision": "bf16"}
 """Conf of a script that is known to skip no steps."""
 PLAN = WatchPlan(rules=("NonFinite",), conf=OURS)
+STREAM = "watched/checkpoints-statistics/0001.algo-1/"
 STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
 
 
@@ -62,6 +64,8 @@ class Services:
     ended: str = ""
     """In what the job ends when it is asked to stop, if it is not stopped by that."""
     files: dict[str, bytes] = field(default_factory=dict)
+    trains_since: float | None = None
+    """When the instances of a job whose hosts upload their statistics began to train."""
     documents: dict[str, Any] = field(default_factory=dict)
     tags: list[dict[str, str]] = field(default_factory=list)
     evaluations: list[dict[str, str]] = field(default_factory=list)
@@ -74,7 +78,14 @@ class Services:
             raise refused("AccessDenied", operation)
 
     async def describe_training_job(self, **_: Any) -> dict[str, Any]:
+        since, uri = self.trains_since, f"s3://bucket/{STREAM.partition('0001.')[0]}"
+        trains = {"Status": "Training", "StartTime": datetime.fromtimestamp(since or 0, UTC)}
+        shipped = {
+            "Environment": {"TRAINYARD_STATISTICS_S3_URI": uri},
+            "SecondaryStatusTransitions": [trains],
+        }
         return {
+            **({} if since is None else shipped),
             "TrainingJobName": "job",
             "TrainingJobArn": "arn:aws:sagemaker:us-east-1:111122223333:training-job/job",
             "TrainingJobStatus": self.status,
@@ -105,10 +116,25 @@ class Services:
     def get_paginator(self, _: str) -> Services:
         return self
 
-    async def paginate(self, **_: Any) -> AsyncIterator[dict[str, Any]]:
-        yield {"Contents": [{"Key": key, "Size": len(data)} for key, data in self.files.items()]}
+    async def paginate(self, *, Prefix: str, **more: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: N803
+        yield await self.list_objects_v2(Prefix=Prefix, **more)
 
-    async def get_object(self, *, Key: str, Range: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+    async def list_objects_v2(
+        self,
+        *,
+        Prefix: str,  # noqa: N803
+        Delimiter: str = "",  # noqa: N803
+        StartAfter: str = "",  # noqa: N803
+        **_: Any,
+    ) -> dict[str, Any]:
+        keys = [key for key in sorted(self.files) if key.startswith(Prefix) and key > StartAfter]
+        if Delimiter:
+            return {"CommonPrefixes": [{"Prefix": STREAM}] if keys else []}
+        return {"Contents": [{"Key": key, "Size": len(self.files[key])} for key in keys]}
+
+    async def get_object(self, *, Key: str, Range: str = "", **_: Any) -> dict[str, Any]:  # noqa: N803
+        if not Range:
+            return {"Body": Body(self.files[Key])}
         start, _, end = Range.removeprefix("bytes=").partition("-")
         self._ask(f"get {Key[-10:-6]}:{start}")
         return {"Body": Body(self.files[Key][int(start) : int(end) + 1])}
@@ -130,6 +156,20 @@ def statistics(*, bad: int = 3, **values: float) -> dict[str, bytes]:
     return {
         STATISTICS.format(part=1): b"".join(json.dumps(each).encode() + b"\n" for each in lines)
     }
+
+
+def shipped(began: float, *ages: float) -> dict[str, bytes]:
+    """Return one object per step, as a host uploads them; the steps ended so many seconds ago."""
+    head: dict[str, Any] = {"format": "trainyard-statistics", "version": 1, "rank": 0}
+    head |= {"world_size": 1, "attempt": 1, "resumed_at": 0, "tensors": {}, "time": began}
+    found = {}
+    for step, age in enumerate(ages, 1):
+        told = {"kind": "step", "step": step, "time": time.time() - age, "loss": 1.0}
+        lines = [head, told] if step == 1 else [told]
+        content = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+        name = {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": len(content)}
+        found[f"{STREAM}{step:08d}.bundle"] = json.dumps(name).encode() + b"\n" + content
+    return found
 
 
 def looking(services: Services, plan: WatchPlan = PLAN) -> RuleLook:
@@ -179,6 +219,36 @@ def test_idle_accelerators_stop_the_job_for_money_and_not_by_a_verdict() -> None
         "IdleAccelerators",
         6,
     )
+
+
+@pytest.mark.parametrize(
+    ("silence", "found"), [(100.0, []), (170.0, ["Stalled"])], ids=["upload due", "hang"]
+)
+def test_silence_of_an_old_job_is_no_hang_until_its_upload_is_late(
+    silence: float, found: list[str]
+) -> None:
+    now = time.time()
+    files = shipped(now - silence - 3, silence + 2, silence + 1, silence)
+    look = looking(Services(files=files, trains_since=now - 7200), WatchPlan(rules=("Stalled",)))
+
+    looks(look, 1)
+
+    assert [each.name for each in look.findings.found] == found
+
+
+def test_silence_is_not_judged_while_objects_are_left_to_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainyard_airflow.triggers.synced_statistics.MOST_BYTES", 1)
+    began = time.time() - 600
+    files = shipped(began, *(float(age) for age in range(590, 0, -10)))
+    look = looking(Services(files=files, trains_since=began), WatchPlan(rules=("Stalled",)))
+
+    looks(look, 1)
+
+    assert look._live is not None
+    assert look._live.num_records == 1 + len(files)
+    assert look.findings.found == []
 
 
 def test_neither_document_nor_tag_keeps_a_job_from_its_stop() -> None:

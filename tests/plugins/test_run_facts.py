@@ -72,3 +72,16 @@ def test_the_trial_that_failed_the_run_is_told_by_name_and_reason() -> None:
     told = first_failure([*known, *failed])
     assert told is not None
     assert (told["task_id"], told["what"]) == ("trials_1[1]", "no such instances")
+
+
+def test_failed_watch_is_no_failure_of_the_run() -> None:
+    states = {"watch_rules": "failed", "evaluate": "failed"}
+    crumbs = [{"task_id": task_id, "state": state} for task_id, state in states.items()]
+    context: Any = {"ti": TaskInstanceOfRun({}, "report", crumbs=crumbs)}
+
+    watch, evaluate = gather(context, list(states))
+
+    assert first_failure([watch]) is None
+    told = first_failure([watch, evaluate])
+    assert told is not None
+    assert told["task_id"] == "evaluate"

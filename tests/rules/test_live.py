@@ -17,6 +17,7 @@ from trainyard.rules.evaluation import RuleStatus, evaluate
 from trainyard.rules.live import MOST_AT_ONCE, MOST_BYTES, LiveFeed
 from trainyard.rules.live_evaluation import LiveEvaluation, planned_evaluation
 from trainyard.rules.records import Start, StepRecord
+from trainyard.rules.statistics_bundles import upload_pause_s, uploaded_until
 from trainyard.rules.statistics_file import read_statistics
 from trainyard.rules.watch_plan import WatchPlan
 
@@ -382,10 +383,10 @@ def test_silence_is_not_judged_while_there_is_more_to_read() -> None:
     live = LiveEvaluation(configured_rules(["Stalled"]))
 
     look(there, live)
-    live.judge(now=10_000.0, trains_since=0.0)
+    live.judge(until=10_000.0, trains_since=0.0)
     waiting = live.verdicts(is_final=False)[0].status
     look(there, live)
-    live.judge(now=10_000.0, trains_since=0.0)
+    live.judge(until=10_000.0, trains_since=0.0)
 
     assert waiting is RuleStatus.IN_PROGRESS
     assert live.verdicts(is_final=False)[0].status is RuleStatus.ISSUES_FOUND
@@ -408,12 +409,38 @@ def test_silence_is_judged_by_the_clock_only_of_ranks_that_began_since_the_insta
     def verdict(trains_since: float | None) -> RuleStatus:
         live = LiveEvaluation(rules)
         look({name(0, 1): content}, live)
-        live.judge(now=1000.0, trains_since=trains_since)
+        live.judge(until=1000.0, trains_since=trains_since)
         return live.verdicts(is_final=False)[0].status
 
     assert verdict(90.0) is RuleStatus.ISSUES_FOUND
     assert verdict(500.0) is RuleStatus.IN_PROGRESS  # new instances that have not written yet
     assert verdict(None) is RuleStatus.IN_PROGRESS  # none at all: it waits for capacity
+
+
+def test_uploads_once_a_minute_are_no_hang_and_a_hang_is_found_within_three_minutes() -> None:
+    """Steps of 1 s; polls every 15 s meet each upload, every 60.25 s, at another time."""
+    ends, latency_s = 7200.0, 2.0
+    lines = [
+        line({"kind": "step", "step": n, "time": float(n), "loss": 1.0}) for n in range(3600, 7201)
+    ]
+    content, sizes = header(0, 1, step=3599, time=3599.5), {}
+    for number, each in enumerate(lines, 3600):
+        content += each
+        sizes[number] = len(content)
+    live = LiveEvaluation(configured_rules(["Stalled"]))
+
+    def poll(now: float) -> list[tuple[str, Issue]]:
+        uploaded = 3600 + (now - latency_s - 3600) // 60.25 * 60.25
+        there = {name(0, 1): content[: sizes[min(7200, int(uploaded))]]}
+        for piece in live.wanted({file: len(each) for file, each in there.items()}):
+            live.take(piece, there[piece.name][piece.start : piece.end])
+        return live.judge(until=uploaded_until(now, trains_since=0.0), trains_since=0.0)
+
+    polls = [3605.0 + 15 * n for n in range(1000)]
+    found = {now: issues for now in polls if (issues := poll(now))}
+
+    assert upload_pause_s(3600) + 0.25 == 60.25
+    assert ends + 60 < min(found) <= ends + 180
 
 
 @pytest.mark.parametrize(("sent", "is_right"), [("0.0003", True), ("0.001", False), (None, True)])

@@ -15,6 +15,7 @@ from tests.runs.interrupted_run import Break, InterruptedRun
 from trainyard.rules.configuration import configured_rules, default_rules
 from trainyard.rules.evaluation import Evaluation, evaluate
 from trainyard.rules.records import GRADIENTS, Facts, MarkRecord, Start, StepRecord
+from trainyard.rules.series import MOST_OBSERVATIONS, History, Smoothed
 from trainyard.rules.training_log import TrainingLogReader, read_rows
 
 if TYPE_CHECKING:
@@ -160,6 +161,92 @@ def test_the_clock_tells_a_silence_while_it_lasts() -> None:
     told = live.feed([MarkRecord(step=30, time=1091.0, kind="clock")])
     assert [(name, issue.step) for name, issue in told] == [("Stalled", 30)]
     assert live.feed([MarkRecord(step=30, time=1200.0, kind="clock")]) == []  # said once
+
+
+SHARED_VALUES = ("LossSpike", "LossNotDecreasing", "NotLearning", "Plateau", "LRSanity", "GradNormSpike",
+                 "ThroughputRegression", "Overfit", "Overtraining")  # fmt: skip
+
+
+def of_ranks(num_ranks: int, count: int, **fields: float) -> list[Record]:
+    """Return the same steps of all ranks, half a second apart."""
+    begin: list[Record] = [Start(rank=rank, world_size=num_ranks) for rank in range(num_ranks)]
+    return begin + [
+        StepRecord(step=step, rank=rank, time=1000.0 + step / 2, **fields)
+        for step in range(1, count + 1)
+        for rank in range(num_ranks)
+    ]
+
+
+def num_stored(evaluation: Evaluation) -> int:
+    """Return the number of observations in all series of an evaluation."""
+    states = [state for run in evaluation._runs for state in run._watches.values()]
+    series = [each for state in states for each in vars(state).values()]
+    own = [each.history if isinstance(each, Smoothed) else each for each in series]
+    return sum(len(each) for each in own if isinstance(each, History))
+
+
+def test_values_that_ranks_share_are_stored_once() -> None:
+    shared = {"loss": 1.0, "learning_rate": 1e-3, "gradient_norm": 1.0, "units_per_second": 9.0}
+    rules = configured_rules(
+        [*SHARED_VALUES, {"name": "own", "expression": "loss > 9 * median(loss, 100)"}]
+    )
+    stored, issues = [], []
+    for num_ranks in (1, 64):
+        evaluation = Evaluation(rules)
+        evaluation.feed(of_ranks(num_ranks, 1_000, **shared))
+        stored.append(num_stored(evaluation))
+        issues.append([(each.name, each.num_issues) for each in evaluation.verdicts()])
+
+    assert stored[0] == stored[1] > 1_000
+    assert issues[0] == issues[1]
+
+
+def test_times_of_each_rank_are_stored_up_to_a_limit() -> None:
+    rules = configured_rules(["DataStall", "StepOutlier"])
+    evaluation = Evaluation(rules)
+    evaluation.feed(of_ranks(2, 20_000, step_seconds=0.5, data_wait_seconds=0.1))
+
+    assert num_stored(evaluation) <= 2 * 4 * MOST_OBSERVATIONS
+    assert [each.num_judged for each in evaluation.verdicts()] == [2 * 19_993, 2 * 19_991]
+
+
+@pytest.mark.parametrize("missing", ["none", "rank 0 from the start", "rank 0 from step 100"])
+def test_issue_is_found_once_whichever_ranks_write(missing: str) -> None:
+    gone_at = {"none": 10_000, "rank 0 from the start": 0, "rank 0 from step 100": 100}[missing]
+
+    def is_written(record: Record) -> bool:
+        return record.rank > 0 or record.step < gone_at
+
+    records = [
+        replace(each, loss=9.0)
+        if isinstance(each, StepRecord) and 2_000 < each.step <= 2_010
+        else each
+        for each in of_ranks(4, 2_500, loss=1.0)
+    ]
+    evaluation = Evaluation(configured_rules(["LossSpike"]))
+
+    found = evaluation.feed(filter(is_written, records))
+
+    assert [issue.step for _, issue in found] == [2_003]
+
+
+def test_late_rank_repeats_no_step_of_another() -> None:
+    """The objects of rank 1's host arrive before those of rank 0's, step by step or a restart later."""
+    losses = {2: {31: 9.0, 32: 9.0, 33: 9.0}}
+    records: list[Record] = []
+    for attempt, begin in ((1, 0), (2, 60)):
+        for rank in (1, 0):
+            records.append(Start(attempt=attempt, step=begin, rank=rank, world_size=2))
+            records += [
+                StepRecord(step=step, rank=rank, loss=losses.get(attempt, {}).get(step - 60, 1.0))
+                for step in range(begin + 1, begin + 81)
+            ]
+    evaluation = Evaluation(configured_rules(["LossSpike"]))
+
+    found = evaluation.feed(records)
+
+    assert [issue.step for _, issue in found] == [93]
+    assert num_stored(evaluation) > 0
 
 
 @pytest.mark.parametrize("kind", range(5))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import pickle
+import random
+from statistics import fmean
 
 import pytest
 
 from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, samples
 from trainyard.rules.gpus import jensen_shannon_distance
-from trainyard.rules.records import GpuSample, HostSample
+from trainyard.rules.hosts import OverallSystemUsage
+from trainyard.rules.records import Facts, GpuSample, HostSample
 from trainyard.rules.rule import RuleProfile
 from trainyard.rules.series import quantile
 
@@ -164,6 +168,21 @@ def test_usage_is_reported_and_never_an_issue() -> None:
         {"cpu mean %": 50, "cpu p95 %": 95, "gpu mean %": 50, "gpu p95 %": 50}
     )
     assert judged("OverallSystemUsage", [HostSample()]).not_evaluated == "needs samples of the host"
+
+
+def test_usage_of_any_number_of_samples_takes_the_same_memory() -> None:
+    draw = random.Random(1)  # noqa: S311  # a series, not a secret
+    values = [draw.choice((draw.uniform(0, 100), 100.0, 0.04)) for _ in range(20_000)]
+    state, sizes = OverallSystemUsage().watch(Facts()), []
+    for value in values:
+        list(state.see(HostSample(cpu_percent=value)))
+        sizes.append(len(pickle.dumps(state)) if len(sizes) in {9_999, 19_999} else 0)
+
+    assert state.summary() == pytest.approx(
+        {"cpu mean %": fmean(values), "cpu p95 %": quantile(values, 0.95)}, abs=0.051
+    )
+    assert state.summary()["cpu mean %"] == pytest.approx(fmean(values))
+    assert sizes[9_999] == pytest.approx(sizes[19_999], abs=8)
 
 
 def test_two_hosts_are_judged_apart() -> None:

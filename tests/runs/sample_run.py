@@ -77,7 +77,7 @@ def sample_arguments() -> dict[str, Any]:
 
 
 def sample_tasks(**states: str) -> list[dict[str, Any]]:
-    """Return the tasks' rows; `states` changes the state of single tasks."""
+    """Return the tasks' rows; `states` changes the state of single tasks, and adds a task beside the training."""
     spans = {
         "preflight": (1.5, 4.1),
         "shard": (5.0, 27.4),
@@ -85,6 +85,7 @@ def sample_tasks(**states: str) -> list[dict[str, Any]]:
         "evaluate": (260.1, 309.2),
         "register": (310.0, 312.3),
     }
+    spans |= {task_id: (28.2, 60.0) for task_id in states if task_id not in spans}
     return [
         {
             "task_id": task_id,

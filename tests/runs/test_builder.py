@@ -21,8 +21,21 @@ from trainyard.runs.builder import build_run_record, job_record, read_events, th
         ({"train": "upstream_failed"}, None, "failed"),
         ({"train": "deferred"}, None, "running"),
         ({}, {"task_id": "train", "what": "x"}, "failed"),
+        ({"watch_rules": "failed"}, None, "succeeded"),
+        ({"watch_rules": "failed", "train": "deferred"}, None, "running"),
+        ({"watch_rules": "failed", "train": "failed"}, None, "failed"),
     ],
-    ids=["all well", "skipped", "failed", "upstream", "deferred", "known failure"],
+    ids=[
+        "all well",
+        "skipped",
+        "failed",
+        "upstream",
+        "deferred",
+        "known failure",
+        "not watched",
+        "not watched and deferred",
+        "not watched and failed",
+    ],
 )
 def test_the_status_follows_from_the_tasks(
     states: dict[str, str], failure: dict[str, Any] | None, status: str
@@ -117,3 +130,15 @@ def test_a_record_is_json_without_nan() -> None:
     record = sample_record(jobs=[job_record("train", snapshot)])
 
     assert json.loads(record.to_json())["jobs"][0]["final_metrics"] == {"train:loss": None}
+
+
+def test_an_evaluation_is_json_without_nan_at_any_depth() -> None:
+    nan, infinity = float("nan"), float("inf")
+    evaluation = {"metrics": {"loss": nan, "accuracy": 0.5}, "by_class": [{"f1": infinity}, 1.0]}
+
+    record = sample_record(evaluation=evaluation)
+
+    assert json.loads(record.to_json())["evaluation"] == {
+        "metrics": {"loss": None, "accuracy": 0.5},
+        "by_class": [{"f1": None}, 1.0],
+    }

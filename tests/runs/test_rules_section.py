@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.runs.sample_run import sample_record
+from tests.runs.sample_run import sample_record, sample_tasks
 from tests.runs.test_report import ParsedPage
 from trainyard.rules.document import judge_log
 from trainyard.runs.record import RunRecord
@@ -43,6 +43,22 @@ def test_what_was_found_comes_first_with_step_and_evidence() -> None:
 def test_a_run_that_was_not_judged_has_no_such_section() -> None:
     assert section(sample_record()) == ""
     assert section(sample_record(rules={"worst": None, "verdicts": []})) == ""
+
+
+def test_a_failed_watch_is_said_before_the_verdicts_and_without_any() -> None:
+    tasks = sample_tasks(watch_rules="failed")
+    calm = judge_log(SPIKE[:70], {"rules": ["NonFinite"]})
+
+    found = section(sample_record(rules={**calm, "unwatched": ["a-1"]}, tasks=tasks))
+    html = render_report_html(sample_record(rules=None, tasks=tasks))
+
+    says = (
+        "the task watch_rules failed (see its log), so from then on no rule could stop the training"
+    )
+    assert f"{says}; 0 with issues, 1 without" in found
+    assert "(job a-1 was not watched to its end)" in found
+    assert f'<span class="pill warn">{says}; no verdict</span>' in html
+    assert "Task watch_rules failed" not in html
 
 
 def test_the_verdicts_are_kept_in_the_record() -> None:

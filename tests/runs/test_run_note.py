@@ -10,6 +10,7 @@ from trainyard.runs.record import (
     STOPPED_IDLE,
     MoneyStop,
     RunRecord,
+    TaskRecord,
 )
 from trainyard.runs.run_note import run_note
 
@@ -56,6 +57,10 @@ def record(**members: object) -> RunRecord:
             "Stopped: idle accelerators at step 40; model forecasts version 7; cost $0.125",
         ),
         (
+            record(status="succeeded", tasks=(TaskRecord(task_id="watch_rules", state="failed"),)),
+            "Succeeded; rules not watched to the end; cost $0.125",
+        ),
+        (
             record(status="failed", failure=FAILURE),
             "Failed in train: the script failed; cost $0.125",
         ),
@@ -71,6 +76,7 @@ def record(**members: object) -> RunRecord:
         "stopped",
         "capped",
         "idle",
+        "not watched",
         "failed",
         "failed-unknown",
         "cost-incomplete",

@@ -89,6 +89,27 @@ def test_a_training_job_is_read() -> None:
     assert [t.seconds for t in snapshot.transitions] == [10, 40, 10, 30, None]
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_metrics_that_are_not_finite_are_left_out(value: str) -> None:
+    final = {"MetricName": "train:loss", "Value": float(value)}
+    search = {"FinalHyperParameterTuningJobObjectiveMetric": final}
+    tuning = {
+        "HyperParameterTuningJobName": "search",
+        "HyperParameterTuningJobStatus": "Completed",
+        "BestTrainingJob": search,
+    }
+    automl = {
+        "AutoMLJobName": "a",
+        "AutoMLJobStatus": "Completed",
+        "BestCandidate": {"FinalAutoMLJobObjectiveMetric": final},
+    }
+    described = training(FinalMetricDataList=[final, {"MetricName": "accuracy", "Value": 0.5}])
+
+    snapshots = [JobSnapshot.from_describe(each) for each in (described, tuning, automl)]
+
+    assert [each.final_metrics for each in snapshots] == [{"accuracy": 0.5}, {}, {}]
+
+
 def test_a_processing_job_is_read() -> None:
     snapshot = JobSnapshot.from_describe(processing())
 

@@ -1,14 +1,29 @@
-"""A run as it is followed: which job is shown while its task is tried again."""
+"""A run as it is followed: which job is shown while its task is tried again, and what an api-server's fault ends."""
 
 from __future__ import annotations
 
+import io
+import json
+import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import requests
+from rich.console import Console
 
-from trainyard.stack.aws import JobView, cost_so_far
+from trainyard.errors import RejectedRequestError
+from trainyard.stack import airflow_api, run_monitor
+from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.aws import AwsEndpoint, JobView, cost_so_far
+from trainyard.stack.display import LineDisplay
 from trainyard.stack.following import RunFollower
+from trainyard.stack.run_monitor import RunMonitor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 class ScriptedAirflow:
@@ -100,3 +115,96 @@ def test_cost_so_far_goes_by_the_bill_once_there_is_one() -> None:
     assert cost_so_far({**job, "BillableTimeInSeconds": 1800}, now=now) == pytest.approx(0.115)
     assert cost_so_far({**job, "ResourceConfig": {"InstanceType": "ml.z9"}}, now=now) is None
     assert cost_so_far({"ResourceConfig": job["ResourceConfig"]}, now=now) == 0.0
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """An api-server with one run, which succeeds at the second look. `num_faults` requests are answered 503."""
+
+    num_faults = 0
+    num_looks = 0
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        self._answer({"access_token": "t", "dag_run_id": "r"})
+
+    def do_PATCH(self) -> None:
+        self._answer({})
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/dagRuns/r"):
+            type(self).num_looks += not self.num_faults
+            self._answer({"state": "success" if self.num_looks > 1 else "running"})
+        elif "/xcomEntries/" in self.path:
+            self._answer({"detail": "not found"}, 404)
+        else:
+            self._answer({"tasks": [], "task_instances": []})
+
+    def _answer(self, content: dict[str, Any], status: int = 200) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.num_faults and "/auth/" not in self.path:
+            type(self).num_faults -= 1
+            content, status = {"detail": "database is locked"}, 503
+        self.asked.append(f"{self.command} {self.path.partition('?')[0]} {status}")
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def api_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[ApiServer], AirflowApi]]:
+    monkeypatch.setattr(airflow_api, "PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(run_monitor, "POLL_S", 0.0)
+    handler = type("OneApiServer", (ApiServer,), {"asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        yield handler, AirflowApi(f"http://127.0.0.1:{server.server_port}", password="p")  # noqa: S106
+        server.shutdown()
+
+
+@pytest.mark.parametrize("num_faults", [1, 3, 9, 30])
+def test_a_run_outlives_the_faults_of_the_api_server(
+    api_server: tuple[type[ApiServer], AirflowApi], tmp_path: Path, num_faults: int
+) -> None:
+    server, api = api_server
+
+    class FaultyFromTheStart(LineDisplay):
+        def print_line(self, line: str) -> None:
+            if line.startswith("started"):
+                server.num_faults = num_faults
+
+    monitor = RunMonitor(
+        api=api,
+        aws=AwsEndpoint("http://127.0.0.1:9"),
+        display=FaultyFromTheStart(Console(file=io.StringIO())),
+        dag_id="dag",
+        reports=tmp_path,
+    )
+
+    assert monitor.run({}) == 0
+    assert sum(each.endswith("503") for each in server.asked) == num_faults
+    assert [each for each in server.asked if each.startswith("PATCH")] == [
+        "PATCH /api/v2/dags/dag 200"  # unpaused; the run was not marked failed
+    ]
+
+
+def test_faults_are_no_refusals_and_a_start_is_asked_for_once(
+    api_server: tuple[type[ApiServer], AirflowApi],
+) -> None:
+    server, api = api_server
+    server.num_faults = 10
+
+    with pytest.raises(requests.HTTPError, match="503"):
+        api.trigger("dag", conf={})
+    with pytest.raises(requests.HTTPError, match="503"):
+        api.run("dag", "r")
+    server.num_faults = 0
+    with pytest.raises(RejectedRequestError, match="not found"):
+        api._get("/xcomEntries/x")
+
+    asked = [each.partition("/")[0] for each in server.asked if each.endswith("503")]
+    assert asked == ["POST ", *["GET "] * 4]

@@ -13,9 +13,12 @@ import pytest
 from tests.stack.live_stack import LiveStack, as_json
 from tests.stack.small_run import SMALL_RUN
 from trainyard.errors import RejectedRequestError
+from trainyard.stack.background import knows_its_dag
+from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MANUAL = "train_end_to_end"
 SCHEDULED = "train_on_schedule"
@@ -92,6 +95,27 @@ def test_first_request_of_the_execution_api_is_not_a_tasks(stack: LiveStack) -> 
     first = next(line for line in lines if "request finished" in line)
     assert "path=/execution/health" in first
     assert "status_code=200" in first
+
+
+class EmptyAirflow:
+    """What an api-server answers that has parsed no DAG."""
+
+    def has_dag(self, _dag_id: str) -> bool:
+        return False
+
+    def import_errors(self) -> list[dict[str, str]]:
+        return []
+
+
+def test_up_waits_for_train_end_to_end_only_if_the_project_has_it(tmp_path: Path) -> None:
+    home, api = Home(path=tmp_path / ".trainyard", project=tmp_path), EmptyAirflow()
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "train_my_model.py").touch()
+    is_up_without = knows_its_dag(home, api)
+    (tmp_path / "dags" / "train_end_to_end.py").touch()
+
+    assert is_up_without
+    assert not knows_its_dag(home, api)
 
 
 def test_up_prints_where_the_ui_is_and_how_to_log_in(stack: LiveStack) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.testing import faults
+from trainyard.rules.statistics_bundles import upload_pause_s
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 from trainyard_watch.statistics.parts import PartWriter
 from trainyard_watch.statistics.shipping import (
@@ -372,3 +373,8 @@ def test_a_week_of_eight_hosts_costs_what_the_documentation_says() -> None:
     assert (
         objects < 184_320 / 2
     )  # less than half of one day, before, of what was restored to every host
+
+
+@pytest.mark.parametrize("age_s", [0.0, 30.0, 60.0, 61.0, 600.0, 3599.0, 3600.0, 7 * DAY_S])
+def test_the_reader_expects_the_writers_pause(age_s: float) -> None:
+    assert upload_pause_s(age_s) == pause_s(age_s)

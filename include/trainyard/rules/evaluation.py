@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_ISSUES = 20
 MOST_DETAILS = 1024  # characters of StatusDetails
+GONE_AFTER_S = 600.0
+"""Seconds without a record after which a rank counts as gone, and a higher rank is read in its place."""
 
 
 class RuleStatus(StrEnum):
@@ -212,6 +214,8 @@ class _RuleRun:
         self._num_judged = 0
         self._is_warming_up = False
         self._error: str | None = None
+        self._one_rank = _OneRank(self._rule.shared) if self._rule.shared else None
+        self._has_one_state = self._one_rank is not None or not self._rule.IS_PER_RANK
 
     def reads(self, kind: type[Record]) -> bool:
         """Return whether the rule reads records of this kind."""
@@ -219,7 +223,7 @@ class _RuleRun:
 
     def take(self, record: Record) -> list[Issue]:
         """Evaluate a record; return the new issues."""
-        if self._error is not None:
+        if self._error is not None or (self._one_rank and not self._one_rank.passes(record)):
             return []
         try:
             judgements = list(self._watch_of(record).see(record))
@@ -229,16 +233,16 @@ class _RuleRun:
         return [issue for each in judgements if (issue := self._weigh(each, record))]
 
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
-        """Roll back the state of the restarted rank; for a rule over all ranks, only once per attempt."""
-        rank = start.rank if self._rule.IS_PER_RANK else 0
-        if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
+        """Roll back the state of the restarted rank; for a rule with one state, only once per attempt."""
+        rank = 0 if self._has_one_state else start.rank
+        if rank not in self._watches or (self._has_one_state and not is_new_attempt):
             return
         try:
             self._watches[rank].roll_back(start.step)
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(start, error)
         for (of_rank, key), row in list(self._rows.items()):
-            if of_rank != rank and self._rule.IS_PER_RANK:
+            if of_rank != rank and not self._has_one_state:
                 continue
             if self._rule.ENDS_WITH_ATTEMPT:
                 del self._rows[of_rank, key]
@@ -286,7 +290,7 @@ class _RuleRun:
         self._error = f"InternalServerError: the rule failed at step {record.step}: {cause}"
 
     def _watch_of(self, record: Record) -> RuleState[Any]:
-        rank = record.rank if self._rule.IS_PER_RANK else 0
+        rank = 0 if self._has_one_state else record.rank
         if rank not in self._watches:
             self._watches[rank] = self._rule.watch(self._facts)
         return self._watches[rank]
@@ -296,6 +300,8 @@ class _RuleRun:
         rule = self._rule
         step = record.step if judgement.step is None else judgement.step
         rank = record.rank if judgement.rank is None else judgement.rank
+        if self._one_rank:
+            rank = 0  # whichever rank's record was read
         if 0 < rule.warm_up >= step:
             self._is_warming_up = True
             return None
@@ -343,5 +349,48 @@ class _RuleRun:
 
     def _summary(self) -> Mapping[str, float]:
         return {
-            key: value for watch in self._watches.values() for key, value in watch.summary().items()
+            key: value
+            for watch in self._watches.values()
+            for key, value in watch.summary().items()
+            if math.isfinite(value)
         }
+
+
+class _OneRank:
+    """Filter of the records of one rank, the lowest, for a rule on values that all ranks record.
+
+    A lower rank whose records arrive late continues after the newest step that was passed. So does a higher rank if
+    the lower ones write no more.
+
+    Args:
+        fields: the fields that the rule reads; a rank whose records have none of them is not chosen.
+    """
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        self._fields, self._attempt = fields, 0
+        self._newest: dict[type[Record], Record] = {}
+
+    def passes(self, record: Record) -> bool:
+        """Return whether the rule reads this record; the first `Start` of an attempt stands for those of all ranks."""
+        if isinstance(record, Start):
+            is_new = record.attempt > self._attempt
+            if is_new:
+                self._attempt = record.attempt
+                self._newest.clear()
+            return is_new
+        newest = self._newest.get(type(record))
+        has_value = any(getattr(record, name, None) is not None for name in self._fields)
+        if newest is not None and record.rank != newest.rank:
+            is_next = record.rank < newest.rank or _is_gone(newest, record)
+            if not (has_value and is_next and record.step > newest.step):
+                return False
+        if has_value:
+            self._newest[type(record)] = record
+        return True
+
+
+def _is_gone(newest: Record, record: Record) -> bool:
+    """Return whether the rank of `newest` wrote no record for long before that of another rank."""
+    if newest.time is None or record.time is None:
+        return False
+    return record.time - newest.time > GONE_AFTER_S

@@ -31,6 +31,18 @@ STEP_NAMES = (
 )  # fmt: skip
 VALIDATION_NAMES = ("validation_loss", "validation_accuracy")
 NAMES = (*STEP_NAMES, *VALIDATION_NAMES)
+SHARED_NAMES = frozenset(
+    {
+        "step",
+        "epoch",
+        "loss",
+        "learning_rate",
+        "gradient_norm",
+        "units_per_second",
+        *VALIDATION_NAMES,
+    }
+)
+"""Names of values that are the same on all ranks."""
 PLAIN: Mapping[str, Callable[..., float]] = {
     "abs": abs, "min": min, "max": max, "sqrt": math.sqrt, "log": math.log, "exp": math.exp,
     "isfinite": math.isfinite, "isnan": math.isnan,
@@ -64,6 +76,12 @@ class Expression(Rule):
     NEEDS = "the observations that the expression names"
     expression: str
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The fields that the expression reads, if they have the same values on all ranks; otherwise empty."""
+        _, names = compile_expression(self.expression)
+        return tuple(map(_field, names)) if names <= SHARED_NAMES else ()
+
     def __post_init__(self) -> None:
         """Check the expression.
 
@@ -87,15 +105,13 @@ class _Expression(RuleState[Record]):
         self._judge, names = compile_expression(text)
         self._names = sorted(names)
         self._is_validation = any(name in VALIDATION_NAMES for name in names)
-        self._series: Series = {name: History() for name in NAMES}
+        self._series: Series = {name: History() for name in names}
 
     def see(self, record: Record) -> Iterator[Judgement]:
-        if isinstance(record, Validation):
-            observed = {"validation_loss": record.loss, "validation_accuracy": record.accuracy}
-        else:
-            observed = {name: getattr(record, name) for name in STEP_NAMES}
+        names = VALIDATION_NAMES if isinstance(record, Validation) else STEP_NAMES
+        observed = {name: getattr(record, _field(name)) for name in names}
         for name, value in observed.items():
-            if value is not None:
+            if value is not None and name in self._series:
                 self._series[name].add(record.step, value)
         if isinstance(record, Validation) is self._is_validation:
             yield from self._judged(record.step, observed)
@@ -120,6 +136,11 @@ class _Expression(RuleState[Record]):
     def roll_back(self, step: int) -> None:
         for each in self._series.values():
             each.roll_back(step)
+
+
+def _field(name: str) -> str:
+    """Return the field of a record that a name in an expression stands for."""
+    return name.removeprefix("validation_")
 
 
 def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:

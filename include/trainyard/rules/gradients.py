@@ -163,6 +163,7 @@ class GradNormSpike(Rule):
 
     READS = (StepRecord,)
     NEEDS = "the gradient norm of steps"
+    SHARED = ("gradient_norm",)
     window: int = 100
     num_mads: float = 10.0
     ratio: float = 10.0

@@ -88,12 +88,13 @@ class LiveEvaluation:
         self._feed.take(piece, data)
 
     def judge(
-        self, *, now: float | None = None, trains_since: float | None = None
+        self, *, until: float | None = None, trains_since: float | None = None
     ) -> list[tuple[str, Issue]]:
         """Return the issues in the new pieces, each with its rule's configured name.
 
         Args:
-            now: epoch seconds; if set and no piece is left to read, ranks are also checked for silence.
+            until: time up to which the records have arrived, epoch seconds. If it is set and no piece is left to read,
+                ranks are also checked for silence up to this time.
             trains_since: when the instances last began to train; None if they do not train now. A rank is checked for
                 silence only if it has written a record since then.
         """
@@ -106,11 +107,11 @@ class LiveEvaluation:
                 self._last_records[record.rank] = record
         self.num_records += len(records)
         if self._feed.waits:
-            now = None
-        if now is not None and trains_since is not None and now - self._clock_at >= CLOCK_S:
-            self._clock_at = now
+            until = None
+        if until is not None and trains_since is not None and until - self._clock_at >= CLOCK_S:
+            self._clock_at = until
             records += [
-                MarkRecord(kind="clock", time=now, rank=rank, step=last.step)
+                MarkRecord(kind="clock", time=until, rank=rank, step=last.step)
                 for rank, last in self._last_records.items()
                 if (last.time or 0.0) >= trains_since
             ]

@@ -33,6 +33,7 @@ class LossRule(Rule):
     """Base of the rules that read the losses of one rank, in order."""
 
     READS: ClassVar[tuple[type[Record], ...]] = (StepRecord,)
+    SHARED: ClassVar[tuple[str, ...]] = ("loss",)
     NEEDS = "the loss of steps"
 
 
@@ -59,6 +60,7 @@ class NonFinite(LossRule):
 
     SEVERITY = Severity.ERROR
     NEEDS = "the loss or the gradient norm of steps"
+    SHARED = ()
     skipped_steps: int = SCALER_SKIPS
     patience: int = UNKNOWN_SKIPS
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, Record, Start, StepRecord
 from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, RuleState
-from trainyard.rules.series import LEAST_OBSERVATIONS, SIGMA_PER_MAD, History, median_and_mad
+from trainyard.rules.series import (
+    LEAST_OBSERVATIONS,
+    MOST_OBSERVATIONS,
+    SIGMA_PER_MAD,
+    History,
+    median_and_mad,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +35,7 @@ class ThroughputRegression(Rule):
 
     READS = (Start, StepRecord)
     NEEDS = "tokens or samples per second of steps"
+    SHARED = ("units_per_second",)
     window: int = 100
     ratio: float = 0.7
     least: int = 8
@@ -104,7 +111,7 @@ class DataStall(Rule):
 
 class _DataStall(RuleState[StepRecord]):
     def __init__(self, rule: DataStall) -> None:
-        self._rule, self._seen = rule, History()
+        self._rule, self._seen = rule, History(max(MOST_OBSERVATIONS, 2 * rule.window))
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.data_wait_seconds is None or not record.step_seconds:
@@ -183,8 +190,8 @@ class _StepOutlier(RuleState[Record]):
     )
 
     def __init__(self, rule: StepOutlier) -> None:
-        self._rule, self._seen, self._outliers = rule, History(), History()
-        self._sums, self._squares, self._cost = History(), History(), History()
+        self._rule, self._outliers, self._cost = rule, History(), History()
+        self._seen, self._sums, self._squares = (History(MOST_OBSERVATIONS) for _ in range(3))
         self._is_first = True
 
     def see(self, record: Record) -> Iterator[Judgement]:
@@ -197,7 +204,7 @@ class _StepOutlier(RuleState[Record]):
 
     def _judge(self, step: int, seconds: float) -> Iterator[Judgement]:
         rule = self._rule
-        count = len(self._seen)
+        count = self._num_seen
         least = LEAST_OBSERVATIONS if rule.is_robust else self._LEAST
         limit = self._limit() if count >= least else math.inf
         self._add(step, seconds)
@@ -209,18 +216,22 @@ class _StepOutlier(RuleState[Record]):
             self._outliers.add(step, seconds)
             cost += seconds - limit
             self._cost.add(step, cost)
-        is_often = len(self._outliers) > max(rule.n_outliers, rule.share * len(self._seen))
+        is_often = len(self._outliers) > max(rule.n_outliers, rule.share * self._num_seen)
         yield Judgement(
             is_violated=is_often and cost >= rule.cost_share * self._sums.values[-1],
             text=f"{len(self._outliers)} steps were outliers, the last took {self._last():.3g} s",
             numbers={"outliers": len(self._outliers), "limit_seconds": limit},
         )
 
+    @property
+    def _num_seen(self) -> int:
+        return len(self._seen) + self._seen.num_dropped
+
     def _limit(self) -> float:
         if self._rule.is_robust:
             return self._rule.robust_limit(self._seen.values[-self._RECENT :])
-        mean = self._sums.values[-1] / len(self._sums)
-        variance = self._squares.values[-1] / len(self._squares) - mean**2
+        mean = self._sums.values[-1] / self._num_seen
+        variance = self._squares.values[-1] / self._num_seen - mean**2
         return mean + self._rule.stddev * math.sqrt(max(0.0, variance))
 
     def _add(self, step: int, seconds: float) -> None:
@@ -235,6 +246,8 @@ class _StepOutlier(RuleState[Record]):
     def roll_back(self, step: int) -> None:
         for each in (self._seen, self._outliers, self._sums, self._squares, self._cost):
             each.roll_back(step)
+        if not len(self._seen):
+            self._outliers, self._cost = History(), History()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

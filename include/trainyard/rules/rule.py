@@ -114,6 +114,7 @@ class Rule(ABC):
     | READS | kinds of records that the rule reads |
     | NEEDS | required data, for the text of `not evaluated` |
     | IS_PER_RANK | whether each rank is evaluated separately |
+    | SHARED | fields with the same values on all ranks: only the lowest rank with one of them is read; empty: all are |
     | ROBUST | parameters of the robust profile, over the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |
@@ -124,6 +125,7 @@ class Rule(ABC):
     READS: ClassVar[tuple[type[Record], ...]]
     NEEDS: ClassVar[str]
     IS_PER_RANK: ClassVar[bool] = True
+    SHARED: ClassVar[tuple[str, ...]] = ()
     ROBUST: ClassVar[Mapping[str, Any]] = {}
     ON_REQUEST: ClassVar[str | None] = None
     ENDS_WITH_ATTEMPT: ClassVar[bool] = False
@@ -135,6 +137,11 @@ class Rule(ABC):
     def name(self) -> str:
         """The rule's name; for rules of AWS, AWS's name."""
         return type(self).__name__
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """`SHARED`, or the fields that follow from the rule's parameters."""
+        return self.SHARED
 
     def settings(self) -> dict[str, Any]:
         """Return the parameters that are set, JSON-safe."""

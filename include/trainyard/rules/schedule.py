@@ -39,6 +39,7 @@ class LRSanity(Rule):
     SEVERITY = Severity.ERROR
     READS = (Start, StepRecord)
     NEEDS = "the learning rate of steps"
+    SHARED = ("learning_rate",)
     jump_factor: float = 2.0
     decayed_share: float = 0.05
     tolerance: float = 0.01

@@ -17,6 +17,8 @@ SIGMA_PER_MAD = 1.4826
 # Standard error of the median of normal numbers in units of the standard error of their mean: sqrt(pi / 2).
 SIGMA_PER_MEDIAN = 1.2533
 LEAST_OBSERVATIONS = 8
+MOST_OBSERVATIONS = 8192
+"""Number of observations of one rank that are kept if only the newest are needed."""
 
 
 def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
@@ -54,13 +56,21 @@ class History:
     """All observations of a run, with access by step.
 
     All observations are kept, since a restart may roll back any number of steps. An observation takes 16 bytes.
+
+    Args:
+        most: number of observations above which the older half is dropped; None keeps all. The series can no longer be
+            rolled back to dropped ones: it is then empty.
+
+    Attributes:
+        num_dropped: number of older observations that are no longer kept.
     """
 
-    __slots__ = ("steps", "values")
+    __slots__ = ("_most", "num_dropped", "steps", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         self.steps = array("q")
         self.values = array("d")
+        self._most, self.num_dropped = most, 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -69,6 +79,9 @@ class History:
         """Append one observation; steps must not decrease."""
         self.steps.append(step)
         self.values.append(value)
+        if self._most is not None and len(self) > self._most:
+            self.num_dropped += self._most // 2
+            del self.steps[: self._most // 2], self.values[: self._most // 2]
 
     def at(self, step: int) -> float | None:
         """Return the value of the newest observation at or before `step`, or None before the first."""
@@ -84,29 +97,24 @@ class History:
         """Return the values of the last `num_steps` steps, including that of the newest observation."""
         return self.between(self.steps[-1] - num_steps, self.steps[-1]) if self.steps else []
 
-    def forget(self, count: int) -> None:
-        """Drop the `count` oldest observations; the series can no longer be rolled back to them."""
-        del self.steps[:count], self.values[:count]
-
     def roll_back(self, step: int) -> None:
         """Forget the observations after `step`."""
         place = bisect_right(self.steps, step)
         del self.steps[place:], self.values[place:]
+        self.num_dropped = self.num_dropped if place else 0
 
 
 class SeriesRow:
     """Count of consecutive observations that meet a condition, with a history for roll-backs.
 
     Only changes of the count are stored: observations that meet the condition, and the first after them that does not.
-    `most` limits the count, and observations beyond it are not stored. Only the newest `MOST_CHANGES` changes are kept.
+    `most` limits the count, and observations beyond it are not stored. Only the newest changes are kept.
     """
 
     __slots__ = ("_history", "_most")
 
-    MOST_CHANGES = 8192
-
     def __init__(self, most: int | None = None) -> None:
-        self._history, self._most = History(), most
+        self._history, self._most = History(MOST_OBSERVATIONS), most
 
     @property
     def length(self) -> int:
@@ -130,8 +138,6 @@ class SeriesRow:
             self._history.add(step, length + 1)
         elif not is_met and length:
             self._history.add(step, 0)
-        if len(self._history) > self.MOST_CHANGES:
-            self._history.forget(self.MOST_CHANGES // 2)
         return self.length
 
     def roll_back(self, step: int) -> None:

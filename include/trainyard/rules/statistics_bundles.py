@@ -26,6 +26,28 @@ STREAM = re.compile(r"(\d{4,})\.[^/]+/")
 BUNDLE = re.compile(r"(?:^|/)\d{4,}\.[^/]+/\d{8,}\.bundle$")
 
 
+def upload_pause_s(age_s: float) -> float:
+    """Return the seconds between two objects of a host whose processes are `age_s` seconds old.
+
+    It is `pause_s` of the writer. Examples: 1 s at 30 s, 10 s at 10 minutes, 60 s from an hour on.
+    """
+    return min(60.0, max(1.0, age_s / 60))
+
+
+def uploaded_until(now: float, *, trains_since: float | None) -> float:
+    """Return the time up to which S3 has all records of a running job, epoch seconds.
+
+    A host uploads its records after a pause. Half a pause and 5 s are allowed for the requests, and for failed ones.
+    Worked: in a job older than an hour, the records of the last 95 s may be missing.
+
+    Args:
+        now: epoch seconds.
+        trains_since: when the instances last began to train; None if they do not train now.
+    """
+    age_s = 0.0 if trains_since is None else now - trains_since
+    return now - 1.5 * upload_pause_s(age_s) - 5.0
+
+
 def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
     """Yield the pieces of files in one object: name and content.
 

@@ -30,6 +30,7 @@ class Overfit(Rule):
     ORIGIN = Origin.DEBUGGER
     READS = (StepRecord, Validation)
     NEEDS = "training and validation losses"
+    SHARED = ("loss",)
     ROBUST: ClassVar[Mapping[str, Any]] = {
         "ratio_threshold": 0.2,
         "patience": 3,
@@ -100,6 +101,7 @@ class Overtraining(Rule):
     ORIGIN = Origin.DEBUGGER
     READS = (StepRecord, Validation)
     NEEDS = "validation losses (or training losses, with patience_train)"
+    SHARED = ("loss",)
     ROBUST: ClassVar[Mapping[str, Any]] = {
         "patience_train": None,
         "patience_share": 0.5,
@@ -192,6 +194,7 @@ class ValRise(Rule):
 
     READS = (Validation,)
     NEEDS = "validation losses"
+    SHARED = ("loss",)
     ratio: float = 1.05
     patience: int = 3
     smoothing: float = 0.5

@@ -91,7 +91,7 @@ class RunningWatch:
             while True:
                 for piece in self._live.wanted(self._sizes(), is_final=is_final):
                     self._live.take(piece, _read(piece.name, piece.start, piece.end))
-                self._live.judge(now=time.time(), trains_since=self._trains_since)
+                self._live.judge(until=time.time(), trains_since=self._trains_since)
                 if not self._live.is_behind:
                     return
         except (ContractError, OSError) as error:

@@ -111,7 +111,7 @@ def build_run_record(
         jobs=job_records,
         dataset=_dataset(dataset_uri, shard_index, was_reused=was_dataset_reused),
         history=history,
-        evaluation=dict(evaluation or {}),
+        evaluation=finite(evaluation or {}),
         resources=tuple(dict(each) for each in resources),
         code_sha256=code_sha256,
         model_package_arn=registered.get("model_package_arn"),
@@ -210,11 +210,16 @@ def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with None in place of NaN and infinity, which JSON cannot represent."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in values.items()
-    }
+    """Return the mapping with None in place of NaN and infinity, at any depth, which JSON cannot represent."""
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return finite(value)
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _task(each: Mapping[str, Any]) -> TaskRecord:
@@ -279,7 +284,8 @@ def _status(
     cap_stop: MoneyStop | None,
     idle_stop: MoneyStop | None,
 ) -> str:
-    if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
+    states = {task.state for task in tasks if not task.is_failed_watch}
+    if failure is not None or states & _FAILED_STATES:
         return FAILED
     if verdict is not None:
         return STOPPED_BY_RULE
@@ -287,7 +293,7 @@ def _status(
         return STOPPED_BY_CAP
     if idle_stop is not None:
         return STOPPED_IDLE
-    is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
+    is_over = states <= {"success", "skipped", "removed"}
     return SUCCEEDED if tasks and is_over else "running"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
 from trainyard.job_status import JobStatus
+from trainyard.task_ids import TaskId
 from trainyard.units import at_step
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class TaskRecord:
     def seconds(self) -> float | None:
         """Duration of the task; None while it has not ended."""
         return None if self.start is None or self.end is None else max(0.0, self.end - self.start)
+
+    @property
+    def is_failed_watch(self) -> bool:
+        """True if this is the failed task `watch_rules`; the run continues without it."""
+        return self.task_id == TaskId.WATCH_RULES and self.state == "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +256,11 @@ class RunRecord:
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION
+
+    @property
+    def has_failed_watch(self) -> bool:
+        """True if the task `watch_rules` failed, so the training was not watched to its end."""
+        return any(task.is_failed_watch for task in self.tasks)
 
     @property
     def wall_seconds(self) -> float | None:

@@ -21,7 +21,8 @@ _MOST_FIGURES = 6
 
 def run_note(record: RunRecord) -> str:
     """Return a run's status, reason or result, and cost as one line of at most 500 characters."""
-    parts = [_verdict(record), *_result(record), _cost(record)]
+    watch = "rules not watched to the end" if record.has_failed_watch else ""
+    parts = [_verdict(record), watch, *_result(record), _cost(record)]
     return shortened("; ".join(part for part in parts if part), limit=_LONGEST)
 
 

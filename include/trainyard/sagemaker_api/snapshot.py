@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +13,7 @@ from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE
 from trainyard.sagemaker_api.rule_stop import rule_evaluations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 WARM_POOL_HELD = "Available"
 WAITING_STATUSES = frozenset(
@@ -70,7 +71,7 @@ class JobSnapshot:
         billable_seconds: billed seconds per instance; None until the service reports them, 0 if an ended job never had
             instances. For a processing job, which has no such member, the duration of its run.
         children_usd: cost of the jobs of an ended AutoML job in USD; None for other jobs, and if a price is unknown.
-        final_metrics: last value of each metric definition.
+        final_metrics: last value of each metric definition, unless it is NaN or infinite.
         model_artifact: S3 URI of model.tar.gz.
         hook_s3_uri: output of the Debugger hook of a training job; None without a hook.
         statistics_s3_uri: S3 prefix of the statistics of a training job's hosts.
@@ -317,9 +318,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "max_run_s": stopping.get("MaxRuntimeInSeconds"),
         "max_wait_s": stopping.get("MaxWaitTimeInSeconds"),
         "max_pending_s": stopping.get("MaxPendingTimeInSeconds"),
-        "final_metrics": {
-            m["MetricName"]: float(m["Value"]) for m in d.get("FinalMetricDataList", ())
-        },
+        "final_metrics": _finite_metrics(d.get("FinalMetricDataList", ())),
         "model_artifact": d.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
         "model_package_arn": d.get("OutputModelPackageArn"),
         "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
@@ -384,7 +383,7 @@ def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:
         "ended_at": epoch(d.get("HyperParameterTuningEndTime")),
         "modified_at": epoch(d.get("LastModifiedTime")),
         "max_run_s": limits.get("MaxRuntimeInSeconds"),
-        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "final_metrics": _finite_metrics([objective] if objective else []),
         "output_path": definition.get("OutputDataConfig", {}).get("S3OutputPath"),
         "checkpoint_s3_uri": definition.get("CheckpointConfig", {}).get("S3Uri"),
         "image_uri": definition.get("AlgorithmSpecification", {}).get("TrainingImage"),
@@ -405,9 +404,15 @@ def _automl(d: Mapping[str, Any]) -> dict[str, Any]:
         "ended_at": epoch(d.get("EndTime")),
         "modified_at": epoch(d.get("LastModifiedTime")),
         "max_run_s": config.get("CompletionCriteria", {}).get("MaxAutoMLJobRuntimeInSeconds"),
-        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "final_metrics": _finite_metrics([objective] if objective else []),
         "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
     }
+
+
+def _finite_metrics(found: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the values by name, without NaN and infinities, which JSON and Airflow's XCom cannot represent."""
+    values = {str(each["MetricName"]): float(each["Value"]) for each in found}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def _cluster(config: Mapping[str, Any]) -> dict[str, Any]:

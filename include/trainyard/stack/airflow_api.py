@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,12 +16,17 @@ from trainyard.stack.identity import USER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+PAUSES_S = (0.5, 1.0, 2.0)
+"""Pauses in seconds before a request that had a 5xx response is sent again; a POST is sent once."""
 TIMEOUT_S = 120
 """Longest wait for a response, in seconds: an api-server on a busy machine is slow but alive."""
 
 
 class AirflowApi:
-    """A client of one api-server. It logs in on first use, and again when its token expires."""
+    """A client of one api-server. It logs in on first use, and again when its token expires.
+
+    Methods raise `requests.RequestException` if the api-server does not respond, or responds with 5xx several times.
+    """
 
     def __init__(self, url: str, *, password: str) -> None:
         self._url = url
@@ -134,6 +140,8 @@ class AirflowApi:
             answer = self._send(method, path, body)
         if answer.status_code == requests.codes.not_found and allow_missing:
             return None
+        if answer.status_code >= requests.codes.server_error:
+            answer.raise_for_status()
         if not answer.ok:
             raise RejectedRequestError(
                 _reason(answer), operation=f"{method} {path}", code=str(answer.status_code)
@@ -141,9 +149,13 @@ class AirflowApi:
         return dict(answer.json() or {}) if answer.content else {}
 
     def _send(self, method: str, path: str, body: object) -> requests.Response:
-        return self._session.request(
-            method, f"{self._url}/api/v2{path}", json=body, timeout=TIMEOUT_S
-        )
+        url = f"{self._url}/api/v2{path}"
+        for pause_s in () if method == "POST" else PAUSES_S:
+            answer = self._session.request(method, url, json=body, timeout=TIMEOUT_S)
+            if answer.status_code < requests.codes.server_error:
+                return answer
+            time.sleep(pause_s)
+        return self._session.request(method, url, json=body, timeout=TIMEOUT_S)
 
     def _log_in(self) -> None:
         self._session.headers.pop("Authorization", None)

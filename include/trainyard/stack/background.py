@@ -128,7 +128,7 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
     while time.monotonic() < deadline and supervisor.poll() is None:
         if (record := read_record(home)) is not None:
             api = api or AirflowApi(record.ui, password=load_or_create(home).password)
-            if _is_healthy(api, record):
+            if _is_healthy(api, record) and knows_its_dag(home, api):
                 return record
         time.sleep(POLL_S)
     raise not_started(home)
@@ -137,11 +137,16 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
 def _is_healthy(api: AirflowApi, record: StackRecord) -> bool:
     health = api.health() or {}
     airflow_is_healthy = all(health.get(name, {}).get("status") == "healthy" for name in SERVICES)
-    return airflow_is_healthy and is_engine_ready(record.engine) and _knows_its_dag(api)
+    return airflow_is_healthy and is_engine_ready(record.engine)
 
 
-def _knows_its_dag(api: AirflowApi) -> bool:
-    """Return whether the DAG can be run; also True on an import error, which Airflow's own pages show."""
+def knows_its_dag(home: Home, api: AirflowApi) -> bool:
+    """Return whether the project's DAG `train_end_to_end` can be run.
+
+    Also True if the project does not have this DAG, and on an import error, which Airflow's own pages show.
+    """
+    if not (home.project / "dags" / f"{DAG_ID}.py").is_file():
+        return True
     return api.has_dag(DAG_ID) or bool(api.import_errors())
 
 

@@ -67,10 +67,13 @@ class RunMonitor:
         return self._conclude(view)
 
     def _follow(self, run_id: str) -> RunView:
-        follower = RunFollower(api=self._api, aws=self._aws, dag_id=self._dag_id, run_id=run_id)
+        follower: RunFollower | None = None
         while True:
             self._keep_alive()
             with suppress(requests.RequestException):  # the api-server is restarting
+                follower = follower or RunFollower(
+                    api=self._api, aws=self._aws, dag_id=self._dag_id, run_id=run_id
+                )
                 view = follower.poll()
                 self._display.show(view)
                 if view.is_finished:

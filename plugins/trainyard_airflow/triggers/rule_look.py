@@ -168,14 +168,16 @@ class RuleLook:
 
     async def _evaluate(self, live: LiveEvaluation, snapshot: JobSnapshot) -> None:
         """Evaluate the statistics that one poll finds."""
-        statistics, s3 = self._statistics, self.clients["s3"]
+        statistics, s3, polled_at = self._statistics, self.clients["s3"], time.time()
         sizes = await statistics.look(s3)
         is_final = snapshot.is_terminal and not statistics.is_behind
+        trains_since = _trains_since(snapshot)
+        until = statistics.complete_until(polled_at, trains_since=trains_since)
         while True:
             wanted = live.wanted(sizes, is_final=is_final)
             pieces = [(piece, await statistics.read(s3, piece)) for piece in wanted]
             # Many lines take seconds: not on the event loop, which all triggers share.
-            issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
+            issues = await asyncio.to_thread(_judged, live, pieces, until, trains_since)
             new = [each for each in issues if _mark(*each) not in self._noted]
             self.findings.note([self._reactions.of(name, issue) for name, issue in new])
             if not live.is_behind or not any(data for _, data in pieces):
@@ -216,16 +218,21 @@ def _mark(name: str, issue: Issue) -> tuple[object, ...]:
 
 
 def _judged(
-    live: LiveEvaluation, pieces: Sequence[tuple[Piece, bytes]], trains_since: float | None
+    live: LiveEvaluation,
+    pieces: Sequence[tuple[Piece, bytes]],
+    until: float | None,
+    trains_since: float | None,
 ) -> list[tuple[str, Issue]]:
     """Return the issues in new pieces of statistics, each with the configured name of its rule.
+
+    Ranks are also checked for silence up to `until`; see `LiveEvaluation.judge`.
 
     Raises:
         ContractError: a line is invalid.
     """
     for piece, data in pieces:
         live.take(piece, data)
-    return live.judge(now=time.time(), trains_since=trains_since)
+    return live.judge(until=until, trains_since=trains_since)
 
 
 def _trains_since(snapshot: JobSnapshot) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import ClientPayloadError
 from botocore.exceptions import ClientError, ResponseStreamingError
 
-from trainyard.rules.statistics_bundles import BUNDLE, STREAM, BundledFiles
+from trainyard.rules.statistics_bundles import BUNDLE, STREAM, BundledFiles, uploaded_until
 from trainyard.rules.statistics_place import statistics_place
 from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 * 2**20
 """Maximum bytes of objects per poll; the rest is fetched after these have been evaluated."""
+COPY_DELAY_S = 300.0
+"""Assumed delay of the service's copies; users report minutes (docs/adr/0034-checkpoint-mirror.md)."""
 
 
 def place_of_statistics(snapshot: JobSnapshot) -> str | None:
@@ -64,6 +66,19 @@ class SyncedStatistics:
         if self.streams:
             await self._fetch(s3, S3Address.parse(self.streams))
         return {**await self._copied(s3), **self._bundled.sizes}
+
+    def complete_until(self, now: float, *, trains_since: float | None) -> float | None:
+        """Return the time up to which all records should have arrived, epoch seconds; None if some are left to fetch.
+
+        Args:
+            now: epoch seconds.
+            trains_since: when the instances last began to train; None if they do not train now.
+        """
+        if self.is_behind:
+            return None
+        if self._bundled.sizes:
+            return uploaded_until(now, trains_since=trains_since)
+        return now - COPY_DELAY_S
 
     async def read(self, s3: Any, piece: Piece) -> bytes:
         """Return a piece of a file; empty if the file was deleted after the listing.

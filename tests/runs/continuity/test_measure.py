@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,6 +89,21 @@ def test_an_interruption_costs_the_wait_the_start_and_the_work_since_the_checkpo
     assert second.startup_seconds == pytest.approx(3 + 2.25)
     assert found.lost_seconds == pytest.approx(2.9 + 18 + 5.25)
     assert first.redone_losses == ((20, loss_of(20)),)
+
+
+@pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
+def test_redone_loss_that_is_not_finite_is_left_out_of_the_document(loss: str) -> None:
+    run = InterruptedRun(breaks=(Break(after_steps=21),), log_interval=1)
+    lines = [
+        replace(each, text=re.sub(r" loss=\S+", f" loss={loss}", each.text))
+        if each.text.startswith("trainyard step=18 ")
+        else each
+        for each in run.lines
+    ]
+
+    found = Continuity.from_json(measure_continuity(lines, run.jobs).to_json())
+
+    assert [step for step, _ in found.attempts[0].redone_losses] == [17, 19, 20, 21]
 
 
 def test_with_notice_no_step_is_redone() -> None:

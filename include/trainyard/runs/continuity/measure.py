@@ -129,7 +129,11 @@ def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
     """Return the fields of an attempt that come from its log lines."""
     steps_kept = max(0, kept_until - start.resumed_at)
     steps_redone = max(0, start.last_step - max(kept_until, start.resumed_at))
-    redone = [(s.step, s.loss) for s in start.steps if s.step > kept_until and s.loss is not None]
+    redone = [
+        (s.step, s.loss)
+        for s in start.steps
+        if s.step > kept_until and s.loss is not None and math.isfinite(s.loss)
+    ]
     stride = max(1, math.ceil(len(redone) / MOST_REDONE_LOSSES))
     return {
         "stream": start.stream,

@@ -50,6 +50,10 @@ _BY = {
     "statistics and log": "; evaluated on the statistics of its ranks and on the training log",
 }
 _TONES = {"error": "bad", "warning": "warn", None: "good"}
+_FAILED_WATCH = (
+    "the task watch_rules failed (see its log), so from then on no rule could stop the training; "
+)
+_NO_DATA = "nothing to evaluate: the script does not use trainyard_watch (docs/own_scripts.md)"
 
 
 def render_report_html(record: RunRecord) -> str:
@@ -109,24 +113,29 @@ class RulesView:
 def rules_view(record: RunRecord) -> RulesView | None:
     """Return the section; None without verdicts.
 
-    For a user's script without verdicts, return a section that states why there are none.
+    For a user's script without verdicts, return a section that states why there are none. If the watch of the training
+    failed, the section begins with that.
     """
     if record.rules is None or not record.rules["verdicts"]:
-        return _nothing_to_evaluate() if record.conf.get("entry_point") else None
+        if record.has_failed_watch:
+            return _empty_section(f"{_FAILED_WATCH}no verdict")
+        return _empty_section(_NO_DATA) if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])
+    tone = _TONES[record.rules["worst"]] if any(row.tone for row in rows) else "warn"
+    begins = _FAILED_WATCH if record.has_failed_watch else ""
     return RulesView(
-        sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
-        tone=_TONES[record.rules["worst"]] if any(row.tone for row in rows) else "warn",
+        sentence=begins + summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
+        tone="warn" if record.has_failed_watch and tone == "good" else tone,
         judged=tuple(row for row in rows if row.tone),
         not_judged=tuple(row for row in rows if not row.tone),
         again=f"make rules RUN={record.run_id}",
     )
 
 
-def _nothing_to_evaluate() -> RulesView:
-    """Return the section for a user's script that wrote no data for the rules."""
+def _empty_section(sentence: str) -> RulesView:
+    """Return the section without a verdict."""
     return RulesView(
-        sentence="nothing to evaluate: the script does not use trainyard_watch (docs/own_scripts.md)",
+        sentence=sentence,
         tone="warn",
         judged=(),
         not_judged=(),

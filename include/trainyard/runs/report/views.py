@@ -106,7 +106,7 @@ def instances(job: JobRecord) -> str:
 
 def failure_view(record: RunRecord) -> FailureView | None:
     """Return the cause of a failure and the next step; None for a run that did not fail."""
-    failed = [t.task_id for t in record.tasks if t.state == "failed"]
+    failed = [t.task_id for t in record.tasks if t.state == "failed" and not t.is_failed_watch]
     if record.failure is None:
         if not failed:
             return None

@@ -54,13 +54,14 @@ def write_proof(
     conf: Mapping[str, Any],
     to: str,
     output: str | None = None,
+    has_failed_watch: bool = False,
 ) -> Proof:
     """Write training log, shard index, continuity.json and rules.json below `to`; return the continuity and the rules.
 
     The task `watch_rules` may have written verdicts from the ranks' statistics. If they cover all started jobs, only
     they are used. Otherwise the rules are also evaluated on the log, which has less data, and the verdicts are merged.
-    `judged` in rules.json names the source. If some job was watched, `unwatched` lists the jobs that were not watched
-    to their end.
+    `judged` in rules.json names the source. If some job was watched, or the watch failed, `unwatched` lists the jobs
+    that were not watched to their end.
 
     The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log cannot
     be read to its end, a warning is logged, and the continuity has the reason. The lines up to there are written as
@@ -74,6 +75,7 @@ def write_proof(
         conf: the run's conf, with its rules and the facts of the training.
         to: the report's prefix, `s3://bucket/...`.
         output: the training's output path, below which the verdicts of its jobs are stored; None if no task wrote any.
+        has_failed_watch: whether the task `watch_rules` failed.
 
     Raises:
         TrainingRunError: S3 rejected a write.
@@ -83,7 +85,7 @@ def write_proof(
         why_no_log = _copy_log(logs, jobs, file)
         lines = () if why_no_log else read_log(file)
         continuity = measure_continuity(lines, jobs, why_no_log=why_no_log)
-        rules, unwatched = _watched(objects, jobs, output)
+        rules, unwatched = _watched(objects, jobs, output, has_failed_watch=has_failed_watch)
         if (rules is None or unwatched) and not why_no_log:
             by_log = _judged(file, conf, continuity, jobs)
             rules = _both(rules, by_log) if rules and by_log else by_log or rules
@@ -103,13 +105,14 @@ def write_proof(
 
 
 def _watched(
-    objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
+    objects: S3Objects, jobs: Sequence[JobRecord], output: str | None, *, has_failed_watch: bool
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the verdicts that were written while the training ran, and the jobs that were not watched to their end.
 
     For a job that was not watched to its end, the verdicts are those written before its watch failed.
 
-    If no job has verdicts on its ranks' statistics or from the service's rules, the result is (None, []).
+    If no job has verdicts on its ranks' statistics or from the service's rules, the verdicts are None; the list of jobs
+    is then empty, unless the watch failed.
     """
     if output is None:
         return None, []
@@ -121,12 +124,12 @@ def _watched(
     written = [
         each for each in documents if each and (each["num_records"] or each.get("service_rules"))
     ]
-    if not written:
+    if not written and not has_failed_watch:
         return None, []
     unwatched = [job.name for job in jobs if job.started_at is not None and not final[job.name]]
     if unwatched:
         log.warning("Job %s has no final verdicts", ", ".join(unwatched))
-    return {**merged(written), "judged": "statistics"}, unwatched
+    return {**merged(written), "judged": "statistics"} if written else None, unwatched
 
 
 def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:

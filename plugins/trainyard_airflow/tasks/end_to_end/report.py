@@ -206,7 +206,9 @@ class ReportOperator(ClosingReportOperator):
         tune = facts.get(TaskId.TUNE)
         asked = state.get("conf") or dict(context["params"])
         conf = conf_as_trained(asked, tune.result if tune else None)
-        proof = self._proof(jobs, index, conf, paths)
+        watch = facts.get(TaskId.WATCH_RULES)
+        has_failed_watch = watch is not None and watch.state == "failed"
+        proof = self._proof(jobs, index, conf, paths, has_failed_watch=has_failed_watch)
         return build_run_record(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
@@ -249,6 +251,8 @@ class ReportOperator(ClosingReportOperator):
         index: dict[str, Any] | None,
         conf: Mapping[str, Any],
         paths: RunPaths,
+        *,
+        has_failed_watch: bool,
     ) -> Proof:
         from trainyard_airflow.tasks.end_to_end.evidence import write_proof
 
@@ -260,6 +264,7 @@ class ReportOperator(ClosingReportOperator):
             conf=conf,
             to=paths.report,
             output=paths.output,
+            has_failed_watch=has_failed_watch,
         )
 
     def _notify_failure(

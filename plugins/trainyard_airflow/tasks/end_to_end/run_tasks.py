@@ -105,10 +105,11 @@ def add_run_tasks(
     tear_down.as_teardown(setups=set_up)
     evaluate = stages.measured()
     register = stages.registered(lambda: _registration(specs, stages))
-    # A teardown runs in every case, even if the run was marked failed.
-    report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
-    # This task determines the run's state: it succeeds only if every task before it did. The scheduler completes an
-    # empty task without callbacks itself, without a worker.
+    # A teardown runs in every case, even if the run was marked failed. `on_failure_fail_dagrun` also keeps a failed
+    # `watch_rules` from failing the run: Airflow does not count a task before such a teardown as a last task.
+    report = ReportOperator(task_id=TaskId.REPORT).as_teardown(on_failure_fail_dagrun=True)
+    # This task determines the run's state: it succeeds only if every task before it did, except `watch_rules`. The
+    # scheduler completes an empty task without callbacks itself, without a worker.
     outcome = EmptyOperator(
         task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
     )

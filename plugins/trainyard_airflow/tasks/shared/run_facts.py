@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import job_record
+from trainyard.task_ids import TaskId
 from trainyard_airflow.links import LINKS_XCOM_KEY
 from trainyard_airflow.operators.person_question import QUESTION_XCOM_KEY
 from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
@@ -118,9 +119,12 @@ def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
 
 
 def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
-    """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; or None."""
+    """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; or None.
+
+    A failed `watch_rules` does not fail the run.
+    """
     for each in facts:
-        if each.state == "failed":
+        if each.state == "failed" and each.task_id != TaskId.WATCH_RULES:
             error = each.failure or {
                 "what": "the task was marked failed, or its worker died: see its log"
             }
