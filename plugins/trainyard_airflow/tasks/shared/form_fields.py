@@ -88,7 +88,7 @@ _RULES_HELP = (
 RANKS: Fields = {
     "processes_per_instance": (
         "Ranks per instance",
-        "Empty: one per accelerator, or one on a CPU type. Fewer leave paid accelerators idle.",
+        "Empty: one per GPU or NeuronCore, or one on a CPU type. Fewer leave paid accelerators idle.",
         INTEGER_OR_NONE,
     ),
 }
