@@ -109,6 +109,19 @@ EVALUATION: Fields = {
         INTEGER_OR_NONE,
     ),
 }
+SCRIPT_EVALUATION: Fields = {
+    **EVALUATION,
+    "evaluation_instance_type": (
+        "Evaluation instance type",
+        "Empty: the training's if processing jobs support it, otherwise ml.m5.xlarge (Hugging Face: ml.g5.12xlarge).",
+        named("evaluation_instance_type", or_none=True),
+    ),
+    "evaluation_volume_size_gb": (
+        "Evaluation volume",
+        "GiB. Empty: as for the training.",
+        INTEGER_OR_NONE,
+    ),
+}
 REGISTRATION: Fields = {
     "register_when": (
         "Register if",
