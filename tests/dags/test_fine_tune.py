@@ -258,10 +258,15 @@ def test_models_that_no_job_could_use_are_refused_before_anything_is_paid(
     known = DATA_FILE.read_text()
     small.write_text(re.sub(r"(?<=ml\.g5\.2xlarge,8,32,1,NVIDIA A10G,)24", "2", known))
     monkeypatch.setenv(PRICES_VARIABLE, str(small))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("config.json", "model.safetensors"):
+            archive.addfile(tarfile.TarInfo(f"./{name}"))
     files = {
         "whole/base/config.json": b'{"dtype": "float32"}',
         "whole/base/model.safetensors": bytes(400),
         "whole/base/consolidated.safetensors": bytes(400),
+        "whole/old/model.tar.gz": packed.getvalue(),
         "whole/train/rows.jsonl": b'{"text": "no conversation"}\n',
     }
     place = put_files(aws_connection, s3, files)
@@ -269,6 +274,8 @@ def test_models_that_no_job_could_use_are_refused_before_anything_is_paid(
         "base_model": f"{place}/whole/base/",
         "train_data": f"{place}/whole/train/",
         "validation_data": f"{place}/whole/train/",
+        "init_from": f"{place}/whole/old/model.tar.gz",
+        "artifact": "adapter",
     }
 
     dag_run = database("fine_tune").test(run_conf=conf)
@@ -278,6 +285,7 @@ def test_models_that_no_job_could_use_are_refused_before_anything_is_paid(
     assert (states["preflight"], states["check_data"]) == ("success", "failed")
     told = json.dumps(result(dag_run, "check_data", "failure"))
     assert "200 B of weights on ml.g5.2xlarge" in told
+    assert "init_from: has a whole model" in told
 
 
 @pytest.mark.slow

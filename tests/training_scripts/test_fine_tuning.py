@@ -597,6 +597,17 @@ def test_training_goes_on_from_an_earlier_model(
     assert losses[1][0] < losses[0][0] - 0.5
 
 
+def test_adapter_over_an_earlier_whole_model_is_refused(server: RankServer, folder: Path) -> None:
+    job = TuningContainer(server, folder, "other-base", data="chat", artifact="adapter", **LORA)
+    (job.place / "input" / "data" / "init").symlink_to(folder / "base")
+
+    assert job.run() == 1
+
+    failure = (job.place / "output" / "failure").read_text()
+    assert "the channel init has a whole model" in failure
+    assert "set artifact to 'merged'" in failure
+
+
 def test_dpo_over_a_quantized_base_starts_from_its_reference(
     server: RankServer, folder: Path
 ) -> None:

@@ -31,7 +31,7 @@ class CheckDataOperator(ConnectedOperator):
     """Reads training and validation data; returns their figures, and the estimated time and cost of the training.
 
     It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row. It also checks
-    whether the jobs' memory holds the model.
+    whether the jobs' memory holds the model, and whether `base_model` is the base of a new adapter.
     """
 
     ui_color = "#fdf6e3"
@@ -61,11 +61,21 @@ class CheckDataOperator(ConnectedOperator):
         return {"splits": splits, "estimate": estimate}
 
     def _model_findings(self, conf: ScriptConf, num_parameters: float | None) -> Iterator[Finding]:
-        """Yield an error if the jobs' memory cannot hold the model."""
+        """Yield an error if the jobs' memory cannot hold the model, or if a new adapter would have another base."""
         from trainyard.planning.fine_tune_memory import memory_findings  # a DAG file imports this
+        from trainyard.sharding.stored_model import is_adapter
 
         if num_parameters is not None:
             yield from memory_findings(conf, num_parameters)
+        start = conf.inputs.get("init")
+        makes_adapter = conf.hyperparameters["artifact"] == "adapter"
+        if start and makes_adapter and is_adapter(self._stored, start) is False:
+            yield Finding(
+                where="init_from",
+                what="has a whole model, so base_model is not the base of the adapter that the run would leave",
+                got=f'{start}, with artifact "adapter"',
+                next_step='set base_model to this address, and remove init_from; or set artifact to "merged"',
+            )
 
     def _surveys(self, conf: ScriptConf) -> dict[str, AnswerSurvey]:
         from trainyard.sharding.answer_survey import AnswerSurvey  # a DAG file imports this module
