@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.loaders import Loader
 
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.instances import catalogue, ranks_on
 from trainyard.errors import ContractError, SpecError
 
 if TYPE_CHECKING:
@@ -111,6 +111,22 @@ def test_known_hardware(
     assert each.accelerator_memory_gib == accelerator_memory_gib
 
 
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("ml.m5.large", 1),
+        ("ml.g5.xlarge", 1),
+        ("ml.p4d.24xlarge", 8),
+        ("ml.trn1.2xlarge", 2),
+        ("ml.trn1.32xlarge", 32),
+        ("ml.trn2.48xlarge", 64),
+        ("ml.no.such", 1),
+    ],
+)
+def test_each_gpu_or_logical_neuron_core_has_a_rank(name: str, ranks: int) -> None:
+    assert ranks_on(name) == ranks
+
+
 def test_an_unknown_type_names_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"got 'ml.m5.lrge'.*did you mean 'ml.m5.large'"):
         catalogue().find("ml.m5.lrge")
@@ -139,6 +155,18 @@ def ec2_types() -> dict[str, Any]:
     """EC2's DescribeInstanceTypes, as stored in moto."""
     path = files("moto.ec2") / "resources" / "instance_types.json.gz"
     return dict(json.loads(gzip.decompress(path.read_bytes())))
+
+
+def test_ranks_of_trainium_are_the_cores_of_ec2_and_two_of_trainium2_are_a_logical_one(
+    ec2_types: dict[str, Any],
+) -> None:
+    trainium = [each for each in catalogue().types.values() if each.is_trainium]
+
+    assert len(trainium) >= 4
+    for each in trainium:
+        (devices,) = ec2_types[each.name.removeprefix("ml.")]["NeuronInfo"]["NeuronDevices"]
+        joined = 2 if each.accelerator == "AWS Trainium2" else 1
+        assert each.num_ranks == devices["Count"] * devices["CoreInfo"]["Count"] // joined
 
 
 def test_a_type_that_ec2_lists_no_more_is_retired(ec2_types: dict[str, Any]) -> None:

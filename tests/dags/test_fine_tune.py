@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.dags.test_train_end_to_end import result, stored
 from tests.plugins.conftest import connection_json
 from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.inference_client import answers_of
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.hardware import hardware
+from trainyard.catalog.instances import DATA_FILE, PRICES_VARIABLE, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -240,6 +242,50 @@ def test_bad_rows_are_refused_by_number_before_anything_is_paid(
     assert "has tools, which the base model's chat template leaves out" in told
     after = sagemaker.list_training_jobs(NameContains="fine-tune")["TrainingJobSummaries"]
     assert after == before
+
+
+@pytest.mark.slow
+def test_models_that_no_job_could_use_are_refused_before_anything_is_paid(
+    database: Any,
+    aws_connection: RunningEngine,
+    s3: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_quotas(aws_connection, QUOTA)
+    hardware()  # it is read once, so not from the file below
+    small = tmp_path / "types.csv"  # with GPUs that hold nothing
+    known = DATA_FILE.read_text()
+    small.write_text(re.sub(r"(?<=ml\.g5\.2xlarge,8,32,1,NVIDIA A10G,)24", "2", known))
+    monkeypatch.setenv(PRICES_VARIABLE, str(small))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("config.json", "model.safetensors"):
+            archive.addfile(tarfile.TarInfo(f"./{name}"))
+    files = {
+        "whole/base/config.json": b'{"dtype": "float32"}',
+        "whole/base/model.safetensors": bytes(400),
+        "whole/base/consolidated.safetensors": bytes(400),
+        "whole/old/model.tar.gz": packed.getvalue(),
+        "whole/train/rows.jsonl": b'{"text": "no conversation"}\n',
+    }
+    place = put_files(aws_connection, s3, files)
+    conf = {
+        "base_model": f"{place}/whole/base/",
+        "train_data": f"{place}/whole/train/",
+        "validation_data": f"{place}/whole/train/",
+        "init_from": f"{place}/whole/old/model.tar.gz",
+        "artifact": "adapter",
+    }
+
+    dag_run = database("fine_tune").test(run_conf=conf)
+
+    assert str(dag_run.state) == "failed"
+    states = states_of(dag_run)
+    assert (states["preflight"], states["check_data"]) == ("success", "failed")
+    told = json.dumps(result(dag_run, "check_data", "failure"))
+    assert "200 B of weights on ml.g5.2xlarge" in told
+    assert "init_from: has a whole model" in told
 
 
 @pytest.mark.slow

@@ -73,6 +73,18 @@ def test_more_ranks_than_accelerators_are_refused() -> None:
     assert "at most 1 (ml.g5.xlarge has 1 NVIDIA A10G)" in message
 
 
+def test_every_neuron_core_has_a_rank() -> None:
+    batch = {"instance_count": 1, "global_batch_size": 64, "micro_batch_size": 1}
+    conf = {"instance_type": "ml.trn1.32xlarge", **batch}
+    whole, half = plan_run(conf), plan_run({**conf, "processes_per_instance": 16})
+    message = refusal(**conf, processes_per_instance=64)
+
+    assert whole.world_size == 32
+    assert "processes_per_instance" not in {each.where for each in whole.warnings}
+    assert any("leaves 16 of 32 paid NeuronCores idle" in str(each) for each in half.warnings)
+    assert "at most 32 (ml.trn1.32xlarge has 32 NeuronCores)" in message
+
+
 def test_more_ranks_than_processors_are_refused() -> None:
     message = refusal(instance_type="ml.m5.large", processes_per_instance=4, global_batch_size=64)
 

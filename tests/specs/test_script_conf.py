@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainyard.catalog.instances import catalogue
 from trainyard.errors import SpecError
 from trainyard.planning.script_plan import (
     plan_script,
@@ -15,6 +16,7 @@ from trainyard.planning.script_plan import (
     script_evaluation,
     script_quota_needs,
 )
+from trainyard.sagemaker_api.images import image_uri
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.register_condition import unmeasured_findings
 from trainyard.specs.script_conf import CHOICES, ScriptConf
@@ -169,6 +171,20 @@ def test_evaluation_is_on_a_type_that_processing_jobs_may_have() -> None:
         "ml.p4d.24xlarge for training job usage",
         "ml.m5.xlarge for processing job usage",
     ]
+
+
+def test_evaluation_by_a_framework_without_cpu_images_is_on_gpus() -> None:
+    measured = conf(
+        evaluation_entry_point="e.py", framework="huggingface", instance_type="ml.p4d.24xlarge"
+    )
+    plan = script_evaluation(measured)
+
+    assert plan is not None
+    assert plan.instance_type == "ml.g5.12xlarge"
+    assert catalogue().types[plan.instance_type].is_for_processing
+    image = image_uri(region="us-east-1", instance_type=plan.instance_type, framework="huggingface")
+    assert "/huggingface-pytorch-training:" in image
+    assert "ml.m5.xlarge" not in str(list(script_quota_needs(measured)))
 
 
 def test_evaluation_has_at_most_the_volume_of_its_types_disks() -> None:

@@ -189,14 +189,18 @@ class TuningContainer:
     def interrupt(self, number: signal.Signals) -> int:
         """Run the script, send each rank a signal after the first checkpoint; return rank 0's exit code."""
         pids = self.start()
-        deadline = time.monotonic() + EVENT_LIMIT_S
-        while "trainyard durable step=5 " not in self.log:
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.01)
+        self.wait_for_checkpoint()
         for pid in pids:
             os.kill(pid, number)
         codes = [self.server.wait(pid) for pid in pids]
         return codes[0]
+
+    def wait_for_checkpoint(self) -> None:
+        """Wait until the checkpoint of step 5 is written."""
+        deadline = time.monotonic() + EVENT_LIMIT_S
+        while "trainyard durable step=5 " not in self.log:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.01)
 
     def restore(self) -> None:
         """Give each host the checkpoints of all hosts, as the platform does before a restart."""
@@ -370,6 +374,22 @@ def test_merged_equals_adapter(
     assert found["dtype"] == "torch.float32"
     assert found["learned"] > 0.1
     assert found["difference"] < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "qlora"])
+def test_adapter_is_written_without_reading_its_base_again(
+    server: RankServer, folder: Path, kind: str
+) -> None:
+    options = {"data": "chat", "artifact": "adapter", **LORA, **STRATEGIES[kind], "max_steps": 60}
+    job = TuningContainer(server, folder, f"{kind}-once", **options)
+    pids = job.start()
+
+    job.wait_for_checkpoint()
+    for host in job.hosts:
+        (host / "input" / "data" / "model").unlink()
+
+    assert [server.wait(pid) for pid in pids] == [0] * job.num_ranks, job.log
+    assert job.weights
 
 
 def test_merged_model_answers_by_the_inference_contract(
@@ -575,6 +595,17 @@ def test_training_goes_on_from_an_earlier_model(
 
     losses = [[each["loss"] for each in job.events("step")] for job in (first, second)]
     assert losses[1][0] < losses[0][0] - 0.5
+
+
+def test_adapter_over_an_earlier_whole_model_is_refused(server: RankServer, folder: Path) -> None:
+    job = TuningContainer(server, folder, "other-base", data="chat", artifact="adapter", **LORA)
+    (job.place / "input" / "data" / "init").symlink_to(folder / "base")
+
+    assert job.run() == 1
+
+    failure = (job.place / "output" / "failure").read_text()
+    assert "the channel init has a whole model" in failure
+    assert "set artifact to 'merged'" in failure
 
 
 def test_dpo_over_a_quantized_base_starts_from_its_reference(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import signal
 import time
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -13,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainyard_watch import watch
 from trainyard_watch.distributed import Ranks
 from trainyard_watch.model_limit import ModelLimit
 from trainyard_watch.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
 from trainyard_watch.s3_prefix import S3Prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import RunningEngine
+    from tests.training_scripts.conftest import ContainerJob
 
 MODEL = b"weights of a model"
 
@@ -352,6 +357,61 @@ def test_checkpoints_wait_while_enough_are_on_their_way(tmp_path: Path, prefix: 
     retention.look()
 
     assert not retention.is_congested
+
+
+@pytest.mark.torch
+def test_a_loop_skips_checkpoints_while_enough_are_on_their_way(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "ml" / "checkpoints" / "trainyard"
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
+    monkeypatch.setenv(CHECKPOINT_VARIABLE, prefix)
+
+    with watch(max_steps=8) as run:
+        run._folder._retention._asked_every_s = 0.02
+
+        def left_after_a_step() -> list[int]:
+            run.step(loss=1.0)
+            run.checkpoint({"seen": run.num_steps})
+            run._saver.finish()
+            return left(folder)
+
+        written = [left_after_a_step() for _ in range(4)][-1]
+        wait_until(lambda: run._folder.is_congested)
+        congested = [left_after_a_step() for _ in range(2)]
+        arrive(f"{prefix}/trainyard", folder / "step-00000001")
+        wait_until(lambda: not run._folder.is_congested)
+        after = left_after_a_step()
+        assert run._folder.is_congested
+        last = left_after_a_step()
+
+    assert congested == [written] * 2 == [[1, 2, 3, 4]] * 2
+    assert after == [1, 2, 3, 4, 7]
+    assert last == [1, 2, 3, 4, 7, 8]
+    assert sum("step 5 is SKIPPED" in each for each in caplog.messages) == 1
+    assert sum("SKIPPED" in each for each in caplog.messages) == 1
+
+
+@pytest.mark.torch
+def test_ranks_skip_the_checkpoints_of_their_shards_together_but_not_the_one_of_a_stop(
+    make_job: Callable[[], ContainerJob], prefix: str
+) -> None:
+    names = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    environ = {CHECKPOINT_VARIABLE: prefix, **{name: os.environ[name] for name in names}}
+    job = make_job()
+    job.start(
+        main="sharded_loop",
+        argv=["fsdp2", "100000", "0.02"],
+        world_size=2,
+        environ=dict.fromkeys(range(2), environ),
+    )
+
+    job.wait_for_line("is SKIPPED")
+    job.kill(1, signal.SIGTERM)
+
+    assert job.wait() == [143, 143], job.log()
+    steps = re.findall(r"trainyard step=(\d+)", job.log())
+    assert left(job.base_dir / "checkpoints" / "trainyard")[-1] == int(steps[-1])
 
 
 def test_checkpoints_of_one_file_are_whole_with_all_their_files(

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -72,6 +73,8 @@ def measure() -> dict[str, float]:
         model = PeftModel.from_pretrained(base, tuned).eval()
     else:
         del base
+        gc.collect()  # the hooks of a model on several GPUs refer to the model
+        torch.cuda.empty_cache()  # the next model is placed by the free memory
         model = load(str(tuned))
     values = log_likelihoods(model, data.samples)
     if data.is_pairs:
@@ -80,10 +83,13 @@ def measure() -> dict[str, float]:
 
 
 def load(place: str) -> PreTrainedModel:
-    """Return the model at a folder or hub id, in evaluation mode, on the GPU if there is one."""
+    """Return the model at a folder or hub id, in evaluation mode, divided among the GPUs if there are any.
+
+    Layers that the GPUs cannot hold stay on the host, which is slow.
+    """
     dtype = torch.bfloat16 if has_bf16() else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    devices = "auto" if torch.cuda.is_available() else None
+    return AutoModelForCausalLM.from_pretrained(place, dtype=dtype, device_map=devices).eval()
 
 
 def _base_place(hub_model: str | None) -> str:

@@ -80,6 +80,10 @@ ZERO_3 = (
     "DeepSpeed's ZeRO-3 keeps the shards of this model, and only its engine can save them: call "
     "engine.save_checkpoint(...), then run.saved(...), and pass the step of a resume to watch(step=...)"
 )
+SKIPPED = (
+    "the checkpoint of step %d is SKIPPED, and so are later ones until S3 has one of the four that are being uploaded; "
+    "call run.checkpoint less often"
+)
 
 
 def watch(
@@ -171,6 +175,7 @@ class Run:
         self._found: Checkpoint | None = None
         self._saved_parts: list[str] = []
         self._num_writers, self._is_restoring = 1, False
+        self._was_behind = False
         self._hooks: list[Any] = []
         self._state: Any = None
         self._is_of_process = False
@@ -414,6 +419,9 @@ class Run:
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Copy the state and write it atomically in the background, with checksums. Every rank must call it.
 
+        While four checkpoints are being uploaded to S3, further ones are skipped, because they would fill the disk. The
+        checkpoint after a stop and that of step `max_steps` are always written.
+
         Args:
             state: tensors, numbers, texts, and containers of them, such as `state_dict()` returns. The script must put
                 everything into it that an exact resume needs: model, optimizer, schedule, scaler, position in the
@@ -432,6 +440,8 @@ class Run:
         rest = {name: each for name, each in state.items() if name not in parts}
         self._check_state(rest, parts)
         if not self._ranks.is_main and not parts:
+            return
+        if self._is_behind(of_all_ranks=bool(parts)):
             return
         began = time.monotonic()
         self._saver.finish()
@@ -496,6 +506,20 @@ class Run:
     @property
     def _is_finished(self) -> bool:
         return self._max_steps is not None and self.num_steps >= self._max_steps
+
+    def _is_behind(self, *, of_all_ranks: bool) -> bool:
+        """Return whether to skip a checkpoint because S3 lags behind; the log reports the first one in a row.
+
+        If the checkpoint is `of_all_ranks`, all of them must call this, and all return the answer of rank 0.
+        """
+        is_needed = self.is_stopping or self._is_finished
+        is_behind = not is_needed and self._folder.is_congested
+        if of_all_ranks:
+            is_behind = self._ranks.broadcast(is_behind)
+        if is_behind and not self._was_behind and self._ranks.is_main:
+            log.warning(SKIPPED, self.num_steps)
+        self._was_behind = is_behind
+        return is_behind
 
     def _check_state(self, rest: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
         """Check that the state can be saved by this rank or by all ranks; `rest` is the state without the parts.

@@ -18,6 +18,8 @@ DATA_FILE = Path(__file__).parent / "training_instances.csv"
 PRICES_VARIABLE = "TRAINYARD_PRICES"
 """Environment variable with the path of another data file, such as one written by `trainyard prices --refresh`."""
 _MEMBERS = ("date", "region", "source")
+_NEURON_CORES = {"AWS Trainium": 2, "AWS Trainium2": 4}
+"""Logical NeuronCores per device. Each has a rank (`num_neurons` of AWS's toolkit, sagemaker-training 5.1.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,19 @@ class InstanceType:
     is_for_processing: bool
     is_retired: bool
     price_usd_per_hour: float | None
+
+    @property
+    def is_trainium(self) -> bool:
+        """True if the accelerators are Trainium devices."""
+        return self.accelerator in _NEURON_CORES
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that SageMaker's toolkit starts: one per GPU or logical NeuronCore, one on a CPU type.
+
+        Worked: 16 Trainium devices of 2 cores have 32 ranks.
+        """
+        return max(1, self.num_accelerators * _NEURON_CORES.get(self.accelerator, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +109,9 @@ def region_findings(region: str) -> Iterator[Finding]:
 
 
 def ranks_on(instance_type: str) -> int:
-    """Return the number of ranks that SageMaker's toolkit starts on one instance.
-
-    It is the number of accelerators, or 1 for a CPU type or an unknown type.
-    """
+    """Return the number of ranks that SageMaker's toolkit starts on one instance; 1 for an unknown type."""
     known = catalogue().types.get(instance_type)
-    return max(1, known.num_accelerators) if known else 1
+    return known.num_ranks if known else 1
 
 
 def first_accelerated(instance_types: Sequence[str]) -> str | None:

@@ -246,21 +246,22 @@ def instance_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Fin
 
 def _rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
     """Yield an error for more ranks than an instance can run, or a warning for accelerators that stay idle."""
-    ranks, places = conf.ranks_on(instance.name), instance.num_accelerators or instance.vcpus
+    ranks = conf.ranks_on(instance.name)
+    places = instance.num_ranks if instance.num_accelerators else instance.vcpus
     if ranks > places:
-        kind = instance.accelerator or "vCPUs"
+        kind = "NeuronCores" if instance.is_trainium else instance.accelerator or "vCPUs"
         yield Finding(
             where="processes_per_instance",
             what="is more than the instance supports",
             got=str(ranks),
             allowed=f"at most {places} ({instance.name} has {places} {kind})",
         )
-    elif instance.num_accelerators and ranks < instance.num_accelerators:
+    elif instance.num_accelerators and ranks < places:
         yield Finding(
             where="processes_per_instance",
             what=f"leaves {_idle_accelerators(conf, instance, ranks)}",
-            got=f"{ranks} of {instance.num_accelerators} on {instance.name}",
-            next_step=f"leave it empty, or set it to {instance.num_accelerators}",
+            got=f"{ranks} of {places} on {instance.name}",
+            next_step=f"leave it empty, or set it to {places}",
             severity=Severity.WARNING,
         )
 
@@ -288,13 +289,13 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
 
 
 def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) -> str:
-    """Return the number of idle accelerators and their hourly cost, in words.
+    """Return the number of idle accelerators or NeuronCores and their hourly cost, in words.
 
     Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, which are 7/8 of the cost.
     """
-    paid = conf.instance_count * instance.num_accelerators
-    idle = conf.instance_count * (instance.num_accelerators - ranks)
-    text = f"{idle} of {paid} paid accelerators idle"
+    paid = conf.instance_count * instance.num_ranks
+    idle = conf.instance_count * (instance.num_ranks - ranks)
+    text = f"{idle} of {paid} paid {'NeuronCores' if instance.is_trainium else 'accelerators'} idle"
     if instance.price_usd_per_hour is None:
         return text
     price = conf.instance_count * instance.price_usd_per_hour

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue, largest_volume_gb, volume_findings
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import Finding, Severity, SpecError
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     from trainyard.planning.cap_plan import CapPlan, RunCost
     from trainyard.planning.quota_needs import QuotaNeed
+
+GPU_TYPE = "ml.g5.12xlarge"
+"""Type in place of SMALL_TYPE for frameworks without CPU images; its GPUs hold 40 B parameters in bf16 together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +108,8 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
     Its type is `evaluation_instance_type`; by default the training's type if processing jobs support it, otherwise
-    SMALL_TYPE. With a capacity ladder, the first rung's type counts as the training's: the job then does not depend on
-    the rung on which the training ran.
+    SMALL_TYPE or GPU_TYPE. With a capacity ladder, the first rung's type counts as the training's: the job then does
+    not depend on the rung on which the training ran.
     """
     if conf.evaluation_entry_point is None:
         return None
@@ -115,7 +119,8 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     elif trained_on is not None and trained_on.is_for_processing:
         name, reason = conf.instance_type, "the training's type"
     else:
-        name, reason = SMALL_TYPE, f"processing jobs cannot have {conf.instance_type}"
+        name = SMALL_TYPE if _has_cpu_image(conf) else GPU_TYPE
+        reason = f"processing jobs cannot have {conf.instance_type}"
     longest_s = min(conf.max_run_s, LONGEST_DERIVED_S, MAX_PROCESSING_RUN_S)
     return ScriptEvaluation(
         instance_type=name,
@@ -133,8 +138,14 @@ def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
         yield processing_need(
             EVALUATION,
             evaluation.instance_type,
-            next_step=f"name another {EVALUATION}, such as {SMALL_TYPE}",
+            next_step=f"name another {EVALUATION}"
+            + (f", such as {SMALL_TYPE}" if _has_cpu_image(conf) else ""),
         )
+
+
+def _has_cpu_image(conf: ScriptConf) -> bool:
+    """Return whether AWS has images of the framework for CPU types."""
+    return any("cpu" in each for each in aws_images().images[conf.framework].values())
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:

@@ -26,7 +26,7 @@ class BaseRunConf:
     """Settings of every run, independent of the model. Names carry the units: seconds, GiB, USD.
 
     Attributes:
-        processes_per_instance: ranks per instance; None = one per accelerator of its type, one on a CPU type.
+        processes_per_instance: ranks per instance; None = one per GPU or NeuronCore, one on a CPU type.
         capacity_ladder: capacity tiers to try in order. The first tier replaces instance_type, instance_count and
             use_spot_instances; empty = these three fields are the only tier.
         heartbeat_timeout_s: longest time between two progress reports of a training. After a longer time, the training
@@ -191,7 +191,7 @@ class BaseRunConf:
     def processes_per_host(self) -> int | None:
         """Ranks per instance for the job's request.
 
-        None if the capacity tiers differ in accelerators: the toolkit then starts one rank per accelerator.
+        None if the capacity tiers differ in accelerators: the toolkit then starts one rank per GPU or NeuronCore.
         """
         counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
         return counts.pop() if len(counts) == 1 else None

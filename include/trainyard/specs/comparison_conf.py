@@ -137,7 +137,7 @@ class Comparison:
             relative to that of the reference cell.
         worthwhile_efficiency: least gain in speed per added rank, relative to the speed per rank at the fewest ranks.
             With a smaller gain, the comparison reports that more ranks are not worthwhile.
-        processes_per_instance: largest number of ranks per instance; None = one per accelerator.
+        processes_per_instance: largest number of ranks per instance; None = one per GPU or NeuronCore.
         cells_at_once: largest number of parallel trainings; 0 = as many as fit into the pool's slots.
     """
 

@@ -331,6 +331,18 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "leaves accelerators idle; got 4 on ml.p4d.24xlarge with 8",
         torchrun(36, "ml.c5.18xlarge"),
     ),
+    "more ranks than neuron cores": (
+        torchrun(33, "ml.trn1.32xlarge"),
+        E,
+        "is more than the instance's number of NeuronCores; got 33 on ml.trn1.32xlarge with 32",
+        torchrun(32, "ml.trn1.32xlarge"),
+    ),
+    "idle neuron cores": (
+        torchrun(16, "ml.trn2.48xlarge"),
+        W,
+        "leaves NeuronCores idle; got 16 on ml.trn2.48xlarge with 64",
+        torchrun(64, "ml.trn2.48xlarge"),
+    ),
     "degrees of smp v2 that do not fit": (
         smp_v2(hybrid_shard_degree=8, tensor_parallel_degree=3),
         E,

@@ -14,6 +14,9 @@ from sft.errors import FineTuningError
 from sft.options import Options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MANIFEST = "fine_tuning.json"
@@ -25,17 +28,20 @@ def save_artifact(
     model: PreTrainedModel | PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     options: Options,
+    trained: Mapping[str, Tensor],
     *,
     folder: Path,
 ) -> None:
     """Write the model (merged or as an adapter), the tokenizer and the manifest; a whole model also gets `code/`.
 
-    Merging changes the model, so this must be the last step.
+    Merging changes the model, so this must be the last step. The weights of an adapter are those in `trained`, because
+    the model may have only shards of them.
     """
     if isinstance(model, PeftModel) and options.artifact == "merged":
         model = model.merge_and_unload()
     if isinstance(model, PeftModel):
-        model.save_pretrained(folder, selected_adapters=["default"])
+        weights = {name: each.detach() for name, each in trained.items()}
+        model.save_pretrained(folder, selected_adapters=["default"], state_dict=weights)
     else:
         model.save_pretrained(folder)
         (folder / "code").mkdir(exist_ok=True)

@@ -48,9 +48,16 @@ class ModelOrigin:
         """Return the origin of a job's model.
 
         Raises:
-            FineTuningError: the job has neither a channel `model` nor a hub model, or a channel has no model.
+            FineTuningError: the job has neither a channel `model` nor a hub model, a channel has no model, or the run
+                would leave an adapter of a base other than `base`.
         """
         start = unpacked(channels[START]) if START in channels else None
+        if start and options.artifact == "adapter" and not (start / ADAPTER_CONFIG).is_file():
+            raise FineTuningError(
+                "the channel init has a whole model, so the base model is not the base of an adapter that is trained "
+                "on it; set base_model (the channel model) to that model and remove init_from (the channel init), or "
+                "set artifact to 'merged'"
+            )
         if BASE in channels:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else PEFT queries the hub about the base
             return cls(base=str(unpacked(channels[BASE])), start=start)

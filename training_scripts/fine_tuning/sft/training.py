@@ -72,9 +72,12 @@ def train(options: Options, paths: ContainerPaths) -> int:
         with callback.run.writing_model(paths.model_dir):
             if trainer.is_world_process_zero():
                 _check_finite(trained)
-                if options.strategy != "ddp" or options.adapter == "qlora":
+                is_divided = options.strategy != "ddp" or options.adapter == "qlora"
+                if options.artifact == "merged" and is_divided:
                     model = whole_model(options, origin, trained)
-                save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
+                save_artifact(
+                    model, trainer.processing_class, options, trained, folder=paths.model_dir
+                )
     return callback.exit_code
 
 

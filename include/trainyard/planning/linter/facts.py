@@ -55,7 +55,7 @@ class JobFacts:
             return ""
         if not self.instance.num_accelerators:
             return "cpu"
-        return "trainium" if self.instance.accelerator.startswith("AWS") else "gpu"
+        return "trainium" if self.instance.is_trainium else "gpu"
 
     @property
     def ranks_per_instance(self) -> int | None:
@@ -64,7 +64,7 @@ class JobFacts:
             return 1
         if self.strategy.processes_per_host is not None:
             return self.strategy.processes_per_host
-        return None if self.instance is None else max(1, self.instance.num_accelerators)
+        return None if self.instance is None else self.instance.num_ranks
 
     def holds(self, condition: SupportCondition) -> bool:
         """Return whether a condition of the table holds."""

@@ -133,25 +133,25 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _ranks(facts: JobFacts) -> Iterator[Finding]:
-    """Yield a finding if processes_per_host is not the number of accelerators."""
-    asked = facts.strategy.processes_per_host if facts.strategy else None
-    has = facts.instance.num_accelerators if facts.instance else 0
-    if asked is None or not has or asked == has or _name(facts) in _ONE_PROCESS:
+    """Yield a finding if processes_per_host is not the number of GPUs or NeuronCores."""
+    asked, instance = facts.strategy.processes_per_host if facts.strategy else None, facts.instance
+    if asked is None or instance is None or not instance.num_accelerators:
+        return
+    has, unit = instance.num_ranks, "NeuronCores" if instance.is_trainium else "accelerators"
+    if asked == has or _name(facts) in _ONE_PROCESS:
         return
     is_more = asked > has
     # Not every process of mpirun trains on a GPU: simulators and data servers are ranks, too.
     shares_by_nccl = is_more and _name(facts) != "mpi"
     yield Finding(
         where="distribution.processes_per_host",
-        what="is more than the instance's number of accelerators"
-        if is_more
-        else "leaves accelerators idle",
-        got=f"{asked} on {facts.instance_type} with {has} accelerators",
+        what=f"is more than the instance's number of {unit}" if is_more else f"leaves {unit} idle",
+        got=f"{asked} on {facts.instance_type} with {has} {unit}",
         next_step=f"set it to {has}, or remove it"
         if shares_by_nccl or not is_more
         else f"set it to {has} if every rank trains on a GPU",
         severity=Severity.ERROR if shares_by_nccl else Severity.WARNING,
-        why="two ranks cannot share a GPU under NCCL"
+        why=f"two ranks cannot share a {'NeuronCore' if instance.is_trainium else 'GPU under NCCL'}"
         if is_more
         else "every accelerator is paid for",
         source="NCCL user guide; catalogue",

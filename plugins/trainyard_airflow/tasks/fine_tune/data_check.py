@@ -1,15 +1,19 @@
-"""`CheckDataOperator`: check of the rows of a fine-tuning's data before anything is paid."""
+"""`CheckDataOperator`: check of a fine-tuning's data and of its models in S3 before anything is paid."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import Finding, SpecError
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow.sdk import Context
 
     from trainyard.sharding.answer_survey import AnswerSurvey
@@ -26,7 +30,8 @@ _USUAL_DTYPE = "float32"
 class CheckDataOperator(ConnectedOperator):
     """Reads training and validation data; returns their figures, and the estimated time and cost of the training.
 
-    It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row.
+    It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row. It also checks
+    whether the jobs' memory holds the model, and whether `base_model` is the base of a new adapter.
     """
 
     ui_color = "#fdf6e3"
@@ -38,19 +43,39 @@ class CheckDataOperator(ConnectedOperator):
         """Return `splits`, the figures by split, and `estimate`.
 
         Raises:
-            SpecError: there are invalid rows; it lists them by file and number.
+            SpecError: a model cannot be used, or there are invalid rows; it lists them by file and number.
         """
         conf = RunState.of_script(context).conf
+        num_parameters = self._num_parameters(conf)
+        if unusable := list(self._model_findings(conf, num_parameters)):
+            raise SpecError(unusable, subject="run conf")
         surveys = self._surveys(conf)
         train = surveys["train"]
         for survey in surveys.values():
             survey.raise_errors()
             for warning in survey.warnings(max_length=conf.hyperparameters["max_length"]):
                 self.log.warning("%s", warning)
-        estimate = self._estimate(conf, train)
+        estimate = self._estimate(conf, train, num_parameters)
         splits = {name: each.to_dict() for name, each in surveys.items()}
         self.log.info("Data: %s", json.dumps(splits))
         return {"splits": splits, "estimate": estimate}
+
+    def _model_findings(self, conf: ScriptConf, num_parameters: float | None) -> Iterator[Finding]:
+        """Yield an error if the jobs' memory cannot hold the model, or if a new adapter would have another base."""
+        from trainyard.planning.fine_tune_memory import memory_findings  # a DAG file imports this
+        from trainyard.sharding.stored_model import is_adapter
+
+        if num_parameters is not None:
+            yield from memory_findings(conf, num_parameters)
+        start = conf.inputs.get("init")
+        makes_adapter = conf.hyperparameters["artifact"] == "adapter"
+        if start and makes_adapter and is_adapter(self._stored, start) is False:
+            yield Finding(
+                where="init_from",
+                what="has a whole model, so base_model is not the base of the adapter that the run would leave",
+                got=f'{start}, with artifact "adapter"',
+                next_step='set base_model to this address, and remove init_from; or set artifact to "merged"',
+            )
 
     def _surveys(self, conf: ScriptConf) -> dict[str, AnswerSurvey]:
         from trainyard.sharding.answer_survey import AnswerSurvey  # a DAG file imports this module
@@ -85,11 +110,12 @@ class CheckDataOperator(ConnectedOperator):
             )
         return template
 
-    def _estimate(self, conf: ScriptConf, train: AnswerSurvey) -> dict[str, Any]:
+    def _estimate(
+        self, conf: ScriptConf, train: AnswerSurvey, num_parameters: float | None
+    ) -> dict[str, Any]:
         from trainyard.planning.fine_tune_estimate import estimate_fine_tune  # as above
         from trainyard.units import format_duration, format_usd
 
-        num_parameters = self._num_parameters(conf)
         estimate = estimate_fine_tune(
             conf,
             num_rows=train.estimated_rows,
@@ -113,16 +139,21 @@ class CheckDataOperator(ConnectedOperator):
         return {**estimate.to_dict(), "num_parameters": num_parameters}
 
     def _num_parameters(self, conf: ScriptConf) -> float | None:
-        """Return the base model's number of parameters, from the size of its safetensors; None if S3 has none."""
+        """Return the base model's number of parameters, from the size of its safetensors; None if S3 has none.
+
+        Only the files of save_pretrained count. Some models have the same weights in other files beside them.
+        """
         prefix = conf.inputs.get("model")
         if prefix is None:
             return None
         heads = list(self._stored.list(prefix))
-        size = sum(each.size for each in heads if each.uri.endswith(".safetensors"))
         configs = [each.uri for each in heads if each.uri.endswith("/config.json")]
-        if not size or not configs:
+        place = min(configs, key=len, default="").removesuffix("config.json")
+        own = re.compile(re.escape(place) + r"model[^/]*\.safetensors")
+        size = sum(each.size for each in heads if own.fullmatch(each.uri))
+        if not size:
             return None
-        config = json.loads(self.objects.read(configs[0]))
+        config = json.loads(self.objects.read(f"{place}config.json"))
         dtype = config.get("dtype") or config.get("torch_dtype") or _USUAL_DTYPE
         return size / _BYTES_OF.get(str(dtype), _BYTES_OF[_USUAL_DTYPE])
 

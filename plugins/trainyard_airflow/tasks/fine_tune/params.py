@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from trainyard.specs.fine_tune_conf import CHOICES, FURTHER_HYPERPARAMETERS, FineTuneConf
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
-    EVALUATION,
     LAST_SECTIONS,
     LIMITS,
     RANKS,
     REGISTRATION,
+    SCRIPT_EVALUATION,
     SPOT,
     TEXT,
     TEXTS,
@@ -121,7 +121,7 @@ SECTIONS: Sections = {
         **BUDGET,
     },
     "Evaluation": {
-        **EVALUATION,
+        **SCRIPT_EVALUATION,
         **REGISTRATION,
         "register_when": ("Register if", _GATE_HELP, TEXT_OR_NONE),
     },

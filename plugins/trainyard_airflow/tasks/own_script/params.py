@@ -12,11 +12,11 @@ from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard.specs.training_job_rules import MAX_INSTANCE_GROUPS
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
-    EVALUATION,
     LAST_SECTIONS,
     LIMITS,
     RANKS,
     REGISTRATION,
+    SCRIPT_EVALUATION,
     SPOT,
     TEXT,
     TEXTS,
@@ -143,7 +143,7 @@ SECTIONS: Sections = {
             'Inputs of the evaluation: {"test": "s3://bucket/prefix/"} is mounted at /opt/ml/processing/input/test.',
             TEXTS,
         ),
-        **EVALUATION,
+        **SCRIPT_EVALUATION,
         **REGISTRATION,
     },
     "Serving": {

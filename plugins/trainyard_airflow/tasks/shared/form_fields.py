@@ -88,7 +88,7 @@ _RULES_HELP = (
 RANKS: Fields = {
     "processes_per_instance": (
         "Ranks per instance",
-        "Empty: one per accelerator, or one on a CPU type. Fewer leave paid accelerators idle.",
+        "Empty: one per GPU or NeuronCore, or one on a CPU type. Fewer leave paid accelerators idle.",
         INTEGER_OR_NONE,
     ),
 }
@@ -106,6 +106,19 @@ EVALUATION: Fields = {
     "evaluation_volume_size_gb": (
         "Evaluation volume",
         "GiB. Empty: by the size of model and test split.",
+        INTEGER_OR_NONE,
+    ),
+}
+SCRIPT_EVALUATION: Fields = {
+    **EVALUATION,
+    "evaluation_instance_type": (
+        "Evaluation instance type",
+        "Empty: the training's if processing jobs support it, otherwise ml.m5.xlarge (Hugging Face: ml.g5.12xlarge).",
+        named("evaluation_instance_type", or_none=True),
+    ),
+    "evaluation_volume_size_gb": (
+        "Evaluation volume",
+        "GiB. Empty: as for the training.",
         INTEGER_OR_NONE,
     ),
 }

@@ -1,0 +1,131 @@
+"""Memory that a fine-tuning needs after its last step: to merge an adapter or gather shards, and to evaluate.
+
+It follows `training_scripts/fine_tuning`. A type has too little memory if it cannot hold the weights alone, so
+activations and logits are not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.hardware import hardware, has_bf16
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding
+from trainyard.planning.activations import BYTES_FP32
+from trainyard.planning.candidates import RESERVED_BYTES, USABLE_SHARE
+from trainyard.planning.phases import HOST_SHARE, PROCESS_BYTES
+from trainyard.planning.quota_needs import EVALUATION
+from trainyard.planning.script_plan import script_evaluation
+from trainyard.units import BYTES_PER_GIB, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainyard.catalog.instances import InstanceType
+    from trainyard.specs.script_conf import ScriptConf
+
+_BYTES_BF16 = 2
+
+
+def memory_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding]:
+    """Yield an error for each instance type that cannot hold the whole model after the last step.
+
+    Args:
+        conf: the conf of the script's run.
+        num_parameters: parameters of the base model.
+    """
+    yield from _evaluation_findings(conf, num_parameters)
+    for name in dict.fromkeys(each.instance_type for each in conf.rungs):
+        yield from _end_findings(conf, num_parameters, catalogue().types[name])
+
+
+def _evaluation_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding]:
+    """Yield an error if the processing job cannot hold the base model, or the tuned one, whole on all its GPUs.
+
+    Worked: 13e9 parameters in bf16 are 24.2 GiB. One A10G holds 0.95 x (24 - 2) = 20.9 GiB, and four hold 83.6 GiB.
+    """
+    evaluation = script_evaluation(conf)
+    if evaluation is None:
+        return
+    instance = catalogue().types[evaluation.instance_type]
+    needed, usable = _weights(instance, num_parameters), _usable(instance)
+    if needed <= usable:
+        return
+    larger = _cheapest(
+        each.instance
+        for name, each in hardware().items()
+        if each.instance.is_for_processing
+        and has_bf16(name)
+        and _weights(each.instance, num_parameters) <= _usable(each.instance)
+    )
+    yield Finding(
+        where=EVALUATION,
+        what="has too little memory for the evaluation, which loads the whole model",
+        got=f"{format_bytes(needed)} of weights on {instance.name}",
+        allowed=f"at most {format_bytes(usable)}",
+        next_step=f"set it to {larger}" if larger else "remove validation_data",
+    )
+
+
+def _end_findings(
+    conf: ScriptConf, num_parameters: float, instance: InstanceType
+) -> Iterator[Finding]:
+    """Yield an error if rank 0 loads the model at the end of the training, and its host cannot hold it.
+
+    Worked: 20e9 parameters by QLoRA are 37.3 GiB in bf16. ml.g5.2xlarge holds 0.95 x 32 - 4 = 26.4 GiB.
+    """
+    given = conf.hyperparameters
+    has_adapter = given["adapter"] != "none"
+    if given["artifact"] == "adapter" or (
+        given["strategy"] == "ddp" and given["adapter"] != "qlora"
+    ):
+        return
+    if has_adapter:
+        needed, why = _weights(instance, num_parameters), "the base model to merge the adapter"
+    else:
+        needed, why = 2 * BYTES_FP32 * num_parameters, "the weights of all ranks, and a whole model"
+    ranks = conf.ranks_on(instance.name)
+    usable = _host(instance, ranks=ranks)
+    if needed <= usable:
+        return
+    larger = _cheapest(
+        each
+        for each in catalogue().types.values()
+        if (each.accelerator, each.num_accelerators)
+        == (instance.accelerator, instance.num_accelerators)
+        and needed <= _host(each, ranks=ranks)
+    )
+    steps = [
+        *(['set artifact to "adapter"'] if has_adapter else []),
+        f"use {larger}" if larger else "use a type with more memory",
+    ]
+    yield Finding(
+        where="instance_type",
+        what=f"has too little memory for the end of the training: rank 0 loads {why}",
+        got=f"{format_bytes(needed)} on the host of {instance.name}",
+        allowed=f"at most {format_bytes(usable)}",
+        next_step=", or ".join(steps),
+    )
+
+
+def _weights(instance: InstanceType, num_parameters: float) -> float:
+    """Return the bytes of a whole model: in bf16 if the GPUs have it, otherwise in fp32."""
+    return num_parameters * (_BYTES_BF16 if has_bf16(instance.name) else BYTES_FP32)
+
+
+def _usable(instance: InstanceType) -> float:
+    """Return the usable bytes of all GPUs together; those of the host on a CPU type."""
+    if not instance.num_accelerators:
+        return _host(instance, ranks=1)
+    each = instance.accelerator_memory_gib * BYTES_PER_GIB - RESERVED_BYTES
+    return instance.num_accelerators * USABLE_SHARE * each
+
+
+def _host(instance: InstanceType, *, ranks: int) -> float:
+    return HOST_SHARE * instance.memory_gib * BYTES_PER_GIB - ranks * PROCESS_BYTES
+
+
+def _cheapest(types: Iterable[InstanceType]) -> str | None:
+    """Return the name of the type with the lowest price, unknown prices last; None without types."""
+    known = [(each.price_usd_per_hour, each.name) for each in types if not each.is_retired]
+    return min(known, key=lambda each: (each[0] is None, each[0] or 0.0), default=(None, None))[1]

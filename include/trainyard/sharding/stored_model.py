@@ -1,0 +1,47 @@
+"""Kind of a model in S3: an adapter or a whole model."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import TYPE_CHECKING
+
+from trainyard.sharding.chat_template import ARCHIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainyard.sharding.objects import Objects
+
+_OF_ADAPTERS = "adapter_"
+_OF_WHOLE_MODELS = ("model.", "model-", "pytorch_model")
+
+
+def is_adapter(objects: Objects, prefix: str) -> bool | None:
+    """Return whether the model below a prefix is an adapter; None if there is no model that can be read.
+
+    The first model.tar.gz counts; without one, the files do. An archive is read up to the first file that decides. In
+    the model.tar.gz of a fine-tuning, the files before it are small.
+    """
+    uris = [each.uri for each in objects.list(prefix)]
+    archive = next((each for each in uris if each.rpartition("/")[2] == ARCHIVE), None)
+    if archive is None:
+        return _decided(sorted(uris, key=lambda uri: uri.count("/")))
+    try:
+        with (
+            objects.open(archive) as stream,
+            tarfile.open(fileobj=stream, mode="r|gz") as members,
+        ):
+            return _decided(each.name for each in members)
+    except tarfile.TarError:
+        return None
+
+
+def _decided(paths: Iterable[str]) -> bool | None:
+    """Return whether the first decisive file belongs to an adapter; None without such a file."""
+    for path in paths:
+        name = path.rpartition("/")[2]
+        if name.startswith(_OF_ADAPTERS):  # adapter_config.json, adapter_model.safetensors
+            return True
+        if name.startswith(_OF_WHOLE_MODELS):  # model-00001-of-00002.safetensors
+            return False
+    return None
