@@ -29,9 +29,7 @@ def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None
 
     dag_id = database("train_end_to_end").dag_id
 
-    def end(
-        *statuses: str, note: Any = None, key: str = "report_html"
-    ) -> tuple[str, str | None]:
+    def end(*statuses: str, note: Any = None, key: str = "report_html") -> tuple[str, str | None]:
         now = datetime.now(UTC)
         where = {"dag_id": dag_id, "run_id": f"ended {statuses} {note} {key}"}
         with create_session() as session:
@@ -58,7 +56,11 @@ def ended(database: Callable[[str], Any]) -> Callable[..., tuple[str, str | None
             left = XComModel(**where, **of_report, dag_run_id=run.id, key="return_value")
             session.add(left)
             for status in statuses:
-                left.value = {"status": status, "note": f"the run: {status}", key: "s3://bucket/report"}
+                left.value = {
+                    "status": status,
+                    "note": f"the run: {status}",
+                    key: "s3://bucket/report",
+                }
                 session.flush()
                 run_notes.on_dag_run_success(run, "")
             return str(run.state), run.note

@@ -40,7 +40,11 @@ def train(program: str, framework: str, folder: Path, **others: int) -> tuple[in
     done = subprocess.run(
         [
             *(str(python), "-W", "ignore", str(Path(__file__).with_name(program)), framework),
-            *(text for name, value in (SETTINGS | others).items() for text in (f"--{name}", str(value))),
+            *(
+                text
+                for name, value in (SETTINGS | others).items()
+                for text in (f"--{name}", str(value))
+            ),
         ],
         env={
             **os.environ,

@@ -84,7 +84,9 @@ class ScheduledTrainer(Trainer):
         try:
             return super().evaluate(*args, **members)
         except StoppedError:
-            log.warning("SIGTERM: the validation after step %d is NOT MEASURED", self.state.global_step)
+            log.warning(
+                "SIGTERM: the validation after step %d is NOT MEASURED", self.state.global_step
+            )
             return {}
 
 
