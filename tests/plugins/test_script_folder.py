@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.jobs.job_code import source_folder
 from trainyard_airflow.tasks.own_script.script_folder import script_findings
@@ -29,9 +31,7 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     root = str(tmp_path / "team")
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", CONNECTION.replace("ROOT", root))
 
-    def found(
-        source_dir: str, entry_point: str = "train.py", requirements: str | None = None
-    ) -> list[str]:
+    def found(source_dir: str, entry_point: str = "train.py", **members: Any) -> list[str]:
         clients = AwsClients(ConnectionArguments())
         source_dir = source_dir.replace("ROOT", str(tmp_path))
         project = tmp_path / "home"
@@ -41,8 +41,8 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
                 clients,
                 source_dir,
                 entry_points=[entry_point],
-                requirements=requirements,
                 project=project,
+                **members,
             )
         ]
 
@@ -116,3 +116,29 @@ def test_archive_takes_nothing_along_that_a_link_leads_to(tmp_path: Path) -> Non
         match="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
     ):
         source_archive(folder)
+
+
+def training(**members: Any) -> TrainingJobSpec:
+    """Return a job on the default image, or with others of its settings."""
+    plain = {"role": "arn:aws:iam::111122223333:role/r", "output_path": "s3://bucket/output"}
+    cluster = {"instance_type": "ml.m5.large", "instance_count": 1}
+    return TrainingJobSpec(
+        **plain, **cluster, source_dir="scripts", entry_point="train.py", **members
+    )
+
+
+def test_preflight_checks_the_code_for_the_job(
+    findings: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    folder = tmp_path / "team" / "scripts"
+    (folder / "train.py").write_text("type X = int\n")
+
+    found = findings(
+        "ROOT/team/scripts",
+        training=training(framework_version="2.4"),
+    )
+
+    assert [each.partition(" ")[0] for each in found] == [
+        *(["train.py:1:"] if sys.version_info < (3, 12) else []),
+    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.instances import first_accelerated
 from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
-from trainyard.sagemaker_api.images import image_uri
+from trainyard.sagemaker_api.images import image_python, image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from trainyard.catalog.strategy_support import Version
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.task_jobs import TaskJobs
@@ -154,6 +155,14 @@ def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str 
         py_version=spec.py_version,
         has_model_parallel=_has_model_parallel(spec),
     )
+
+
+def python_of(clients: AwsClients, spec: TrainingJobSpec) -> Version | None:
+    """Return the Python version of a job's image; None if it is unknown, or there is no such image."""
+    try:
+        return image_python(job_image(spec, region=clients.region))
+    except SpecError:
+        return None
 
 
 def _has_model_parallel(spec: TrainingJobSpec | ProcessingJobSpec) -> bool:

@@ -12,12 +12,13 @@ from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME
-from trainyard_airflow.jobs.job_code import code_folder, source_folder
+from trainyard_airflow.jobs.job_code import code_folder, python_of, source_folder
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 _ARCHIVE_ENDING = "/sourcedir.tar.gz"
@@ -31,6 +32,7 @@ def script_findings(
     *,
     entry_points: Sequence[str],
     requirements: str | None = None,
+    training: TrainingJobSpec | None = None,
     project: Path,
 ) -> Iterator[Finding]:
     """Yield the findings on a source folder: it is missing or must not be read, or a file is missing or invalid.
@@ -40,6 +42,7 @@ def script_findings(
         source_dir: the folder, in one of the forms of a job's spec.
         entry_points: paths of the scripts in the folder.
         requirements: path of the requirements file in the folder; None = no check.
+        training: the training job with this source; None = its image is unknown.
         project: the parent of Airflow's `dags` folder.
     """
     outside = [each for each in entry_points if _leads_out(each)]
@@ -60,9 +63,10 @@ def script_findings(
             if refused := list(_refusals(clients, folder, project=project)):
                 yield from refused
                 return
+        python = python_of(clients, training) if training else None
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
-                yield from entry_point_findings(folder, entry_point)
+                yield from entry_point_findings(folder, entry_point, python=python)
             if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
                 yield Finding(
                     where="requirements",
