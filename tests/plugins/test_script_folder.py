@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trainyard.errors import SpecError
+from trainyard.errors import Severity, SpecError
 from trainyard.sagemaker_api.source_archive import source_archive
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -116,6 +116,33 @@ def test_archive_takes_nothing_along_that_a_link_leads_to(tmp_path: Path) -> Non
         match="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
     ):
         source_archive(folder)
+
+
+def test_link_to_a_folder_is_a_warning_because_it_is_not_copied(
+    findings: Callable[..., list[str]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, data = tmp_path / "team" / "scripts", tmp_path / "data"
+    (data / "nested").mkdir(parents=True)
+    (data / "rows.csv").write_text("1")
+    (folder / "data").symlink_to(data)
+    (folder / ".cache").symlink_to(data)
+
+    archive = source_archive(folder)
+
+    assert archive.num_files == 1
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{folder}: data is a symbolic link to a folder, which is not copied"
+    ]
+    assert findings("ROOT/team/scripts") == [
+        "source_dir: has a symbolic link to a folder, which is not copied to the job"
+    ]
+    (warning,) = script_findings(
+        AwsClients(ConnectionArguments()),
+        str(folder),
+        entry_points=["train.py"],
+        project=tmp_path / "home",
+    )
+    assert warning.severity is Severity.WARNING
 
 
 def training(**members: Any) -> TrainingJobSpec:

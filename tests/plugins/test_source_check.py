@@ -104,3 +104,18 @@ def test_missing_module_of_a_folder_without_init_is_a_warning(tmp_path):
     assert severities(tmp_path, None) == [Severity.WARNING]
     (tmp_path / "evaluate" / "__init__.py").write_text("")
     assert severities(tmp_path, None) == [Severity.ERROR]
+
+
+def test_module_behind_a_link_to_a_folder_is_not_in_the_job(tmp_path):
+    source, shared = tmp_path / "source", tmp_path / "shared"
+    source.mkdir()
+    shared.mkdir()
+    (shared / "loop.py").write_text("import os\n")
+    (source / "lib").symlink_to(shared)
+    (source / "train.py").write_text("import os\nfrom lib.loop import run\n")
+
+    (finding,) = told(source)
+    assert finding.startswith(
+        "train.py:2: imports lib.loop, which is below the symbolic link lib, and linked folders are not copied"
+    )
+    assert "entry_point: is below the symbolic link lib" in told(source, "lib/loop.py")[0]

@@ -61,6 +61,8 @@ def entry_point_findings(
         ]
     if script.suffix != ".py":
         return []
+    if link := _linked(source_dir, script):
+        return [_not_copied("entry_point", f"is below the symbolic link {link}")]
     return list(_module_findings(source_dir, script, python=python, seen=set()))
 
 
@@ -80,6 +82,9 @@ def _module_findings(
             continue
         if not found.exists():
             yield _missing(f"{where}:{line}", name, found.relative_to(root), root=root)
+        elif link := _linked(root, found):
+            what = f"imports {name}, which is below the symbolic link {link}"
+            yield _not_copied(f"{where}:{line}", what)
         elif found.is_file() and found not in seen:
             yield from _module_findings(root, found, python=python, seen=seen)
 
@@ -114,6 +119,20 @@ def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
         next_step=f"add {expected}, or correct the import"
         + ("" if is_package else ", unless an installed library has it"),
         severity=Severity.ERROR if is_package else Severity.WARNING,
+    )
+
+
+def _linked(root: Path, path: Path) -> Path | None:
+    """Return the symbolic link to a folder through which a path leads, relative to the root; None without one."""
+    folders = [root / each for each in path.relative_to(root).parents]
+    return next((each.relative_to(root) for each in folders[:-1] if each.is_symlink()), None)
+
+
+def _not_copied(where: str, what: str) -> Finding:
+    return Finding(
+        where=where,
+        what=f"{what}, and linked folders are not copied to the job",
+        next_step="replace the link with a copy of the folder",
     )
 
 

@@ -6,8 +6,9 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, Severity, SpecError
 from trainyard.installation import SHIPPED
+from trainyard.sagemaker_api.source_archive import linked_folders
 from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
@@ -67,6 +68,7 @@ def script_findings(
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
                 yield from entry_point_findings(folder, entry_point, python=python)
+            yield from map(_link_finding, linked_folders(folder))
             if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
                 yield Finding(
                     where="requirements",
@@ -77,6 +79,16 @@ def script_findings(
                 )
     except SpecError as error:
         yield from error.findings
+
+
+def _link_finding(link: str) -> Finding:
+    return Finding(
+        where="source_dir",
+        what="has a symbolic link to a folder, which is not copied to the job",
+        got=link,
+        next_step="replace the link with a copy of the folder, unless the scripts do not need it",
+        severity=Severity.WARNING,
+    )
 
 
 def _leads_out(entry_point: str) -> bool:
