@@ -10,9 +10,10 @@ import pytest
 
 from trainyard.errors import Severity, SpecError
 from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.specs.strategies.named import NAMED
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.jobs.job_code import source_folder
+from trainyard_airflow.jobs.job_code import code_findings, source_folder
 from trainyard_airflow.tasks.own_script.script_folder import script_findings
 
 if TYPE_CHECKING:
@@ -154,18 +155,41 @@ def training(**members: Any) -> TrainingJobSpec:
     )
 
 
+def code_errors(folder: Path, spec: TrainingJobSpec) -> list[str]:
+    """Return the errors of a job's code."""
+    return [f"{each.where}: {each.what}" for each in code_findings(spec, folder)]
+
+
+@pytest.mark.parametrize("strategy", NAMED)
+def test_folder_with_setup_py_is_an_error_for_torchrun(tmp_path: Path, strategy: str) -> None:
+    (tmp_path / "train.py").write_text("import os\n")
+    framework = "tensorflow" if strategy in {"parameter_server", "multi_worker_mirrored"} else None
+    spec = training(distribution=NAMED[strategy], **({"framework": framework} if framework else {}))
+    assert code_errors(tmp_path, spec) == []
+
+    (tmp_path / "setup.py").write_text("")
+
+    refused = [
+        "source_dir: has a setup.py, so the container starts the script as a package, which torchrun cannot do"
+    ]
+    is_torchrun = strategy in {"torchrun", "smp", "deepspeed"}
+    assert code_errors(tmp_path, spec) == (refused if is_torchrun else [])
+
+
 def test_preflight_checks_the_code_for_the_job(
     findings: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     folder = tmp_path / "team" / "scripts"
     (folder / "train.py").write_text("type X = int\n")
+    (folder / "setup.py").write_text("")
 
     found = findings(
         "ROOT/team/scripts",
-        training=training(framework_version="2.4"),
+        training=training(framework_version="2.6", distribution=NAMED["torchrun"]),
     )
 
     assert [each.partition(" ")[0] for each in found] == [
         *(["train.py:1:"] if sys.version_info < (3, 12) else []),
+        "source_dir:",
     ]

@@ -11,6 +11,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_python, image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.specs.strategies.strategy import Launcher
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
 
@@ -114,17 +115,34 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
         yield folder
 
 
+def code_findings(spec: TrainingJobSpec, folder: Path) -> Iterator[Finding]:
+    """Yield the errors for code with which the job would fail at its start."""
+    launch = spec.launch
+    is_torchrun = launch is not None and launch.strategy.launcher is Launcher.TORCHRUN
+    if is_torchrun and (folder / "setup.py").is_file():
+        yield Finding(
+            where="source_dir",
+            what="has a setup.py, so the container starts the script as a package, which torchrun cannot do",
+            got=spec.source_dir,
+            next_step="name the folder of the script, in a repository by #subdirectory=, or start it without torchrun: "
+            "in train_own_script by strategy mpi or plain",
+            source="sagemaker-training 5.1.4, torch_distributed.py",
+        )
+
+
 def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
     """Upload a job's code and return its address; None if the job has no entry point, or its source is in S3 already.
 
     Raises:
-        SpecError: the folder does not exist, or does not contain the entry point.
+        SpecError: the folder does not exist, or does not contain the entry point, or the job would fail at its start.
     """
     source_dir = spec.source_dir or "."
     if not spec.entry_point or source_dir.startswith("s3://"):
         return None
     training = spec if isinstance(spec, TrainingJobSpec) else None
     with code_folder(jobs.clients, source_dir, project=jobs.project) as folder:
+        if training and (found := list(code_findings(training, folder))):
+            raise SpecError(found, subject="source code")
         return uploaded_code(
             jobs.clients,
             folder,

@@ -13,7 +13,12 @@ from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME
-from trainyard_airflow.jobs.job_code import code_folder, python_of, source_folder
+from trainyard_airflow.jobs.job_code import (
+    code_findings,
+    code_folder,
+    python_of,
+    source_folder,
+)
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ def script_findings(
         source_dir: the folder, in one of the forms of a job's spec.
         entry_points: paths of the scripts in the folder.
         requirements: path of the requirements file in the folder; None = no check.
-        training: the training job with this source; None = its image is unknown.
+        training: the training job with this source; None = no check of its launcher and image.
         project: the parent of Airflow's `dags` folder.
     """
     outside = [each for each in entry_points if _leads_out(each)]
@@ -68,6 +73,8 @@ def script_findings(
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
                 yield from entry_point_findings(folder, entry_point, python=python)
+            if training:
+                yield from code_findings(training, folder)
             yield from map(_link_finding, linked_folders(folder))
             if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
                 yield Finding(
