@@ -13,7 +13,7 @@ from trainyard.sagemaker_api.source_archive import source_archive
 from trainyard.specs.strategies.named import NAMED
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.jobs.job_code import code_findings, source_folder
+from trainyard_airflow.jobs.job_code import code_findings, python_of, source_folder
 from trainyard_airflow.tasks.own_script.script_folder import script_findings
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def training(**members: Any) -> TrainingJobSpec:
 
 def code_errors(folder: Path, spec: TrainingJobSpec) -> list[str]:
     """Return the errors of a job's code."""
-    return [f"{each.where}: {each.what}" for each in code_findings(spec, folder)]
+    python = python_of(AwsClients(ConnectionArguments(region_name="us-east-1")), spec)
+    return [f"{each.where}: {each.what}" for each in code_findings(spec, folder, python=python)]
 
 
 @pytest.mark.parametrize("strategy", NAMED)
@@ -176,20 +177,48 @@ def test_folder_with_setup_py_is_an_error_for_torchrun(tmp_path: Path, strategy:
     assert code_errors(tmp_path, spec) == (refused if is_torchrun else [])
 
 
+@pytest.mark.parametrize(
+    ("members", "where"),
+    [
+        ({}, None),
+        ({"framework_version": "2.0.1"}, None),
+        ({"framework_version": "1.13.1"}, "framework_version"),
+        (
+            {"image_uri": "1.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.11-cpu-py39"},
+            "image_uri",
+        ),
+        ({"image_uri": "1.dkr.ecr.us-east-1.amazonaws.com/own:1-py38"}, None),
+    ],
+    ids=["default", "py310", "py39", "image", "own"],
+)
+def test_image_without_a_python_for_trainyard_watch_is_an_error(
+    tmp_path: Path, members: dict[str, str], where: str | None
+) -> None:
+    (tmp_path / "train.py").write_text("from trainyard_watch import watch\n")
+
+    found = code_errors(tmp_path, training(**members))
+
+    what = "selects an image whose Python is too old for trainyard_watch, which the script imports"
+    assert found == ([f"{where}: {what}"] if where else [])
+    (tmp_path / "train.py").write_text("import os\n")
+    assert code_errors(tmp_path, training(**members)) == []
+
+
 def test_preflight_checks_the_code_for_the_job(
     findings: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     folder = tmp_path / "team" / "scripts"
-    (folder / "train.py").write_text("type X = int\n")
+    (folder / "train.py").write_text("type X = int\nfrom trainyard_watch import watch\n")
     (folder / "setup.py").write_text("")
 
     found = findings(
         "ROOT/team/scripts",
-        training=training(framework_version="2.6", distribution=NAMED["torchrun"]),
+        training=training(framework_version="1.13", distribution=NAMED["torchrun"]),
     )
 
     assert [each.partition(" ")[0] for each in found] == [
         *(["train.py:1:"] if sys.version_info < (3, 12) else []),
         "source_dir:",
+        "framework_version:",
     ]

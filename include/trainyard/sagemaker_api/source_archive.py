@@ -91,6 +91,11 @@ def linked_folders(folder: Path) -> list[str]:
     return sorted(name for name, path in _entries(folder) if path.is_symlink() and path.is_dir())
 
 
+def imports_watch(script: Path) -> bool:
+    """Return whether a script imports `trainyard_watch`."""
+    return bool(_IMPORTS_WATCH.search(script.read_bytes()))
+
+
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts
@@ -104,8 +109,8 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
     has_own = any(name.startswith(f"{WATCH.name}/") for name in files)
-    scripts = [path for name, path in files.items() if name.endswith(".py")]
-    if has_own or not any(_IMPORTS_WATCH.search(path.read_bytes()) for path in scripts):
+    scripts = (path for name, path in files.items() if name.endswith(".py"))
+    if has_own or not any(map(imports_watch, scripts)):
         return dict(files)
     package = {f"{WATCH.name}/{name}": path for name, path in _files(WATCH)}
     return {**files, **package}

@@ -10,7 +10,7 @@ from trainyard.catalog.instances import first_accelerated
 from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_python, image_uri
-from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.sagemaker_api.source_archive import imports_watch, source_archive
 from trainyard.specs.strategies.strategy import Launcher
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
+WATCH_PYTHON = (3, 10)
+"""Oldest Python version that can import `trainyard_watch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +117,16 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
         yield folder
 
 
-def code_findings(spec: TrainingJobSpec, folder: Path) -> Iterator[Finding]:
-    """Yield the errors for code with which the job would fail at its start."""
+def code_findings(
+    spec: TrainingJobSpec, folder: Path, *, python: Version | None
+) -> Iterator[Finding]:
+    """Yield the errors for code with which the job would fail at its start.
+
+    Args:
+        spec: the job.
+        folder: the folder of its code.
+        python: Python version of its image; None = unknown.
+    """
     launch = spec.launch
     is_torchrun = launch is not None and launch.strategy.launcher is Launcher.TORCHRUN
     if is_torchrun and (folder / "setup.py").is_file():
@@ -127,6 +137,15 @@ def code_findings(spec: TrainingJobSpec, folder: Path) -> Iterator[Finding]:
             next_step="name the folder of the script, in a repository by #subdirectory=, or start it without torchrun: "
             "in train_own_script by strategy mpi or plain",
             source="sagemaker-training 5.1.4, torch_distributed.py",
+        )
+    script = folder / (spec.entry_point or "")
+    if python and python < WATCH_PYTHON and script.is_file() and imports_watch(script):
+        yield Finding(
+            where="framework_version" if spec.image_uri is None else "image_uri",
+            what="selects an image whose Python is too old for trainyard_watch, which the script imports",
+            got="Python {}.{}".format(*python),
+            allowed="Python {}.{} or later".format(*WATCH_PYTHON),
+            next_step="choose a newer image, such as PyTorch 2.0 or TensorFlow 2.12, or remove the import",
         )
 
 
@@ -141,8 +160,10 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
         return None
     training = spec if isinstance(spec, TrainingJobSpec) else None
     with code_folder(jobs.clients, source_dir, project=jobs.project) as folder:
-        if training and (found := list(code_findings(training, folder))):
-            raise SpecError(found, subject="source code")
+        if training:
+            python = python_of(jobs.clients, training)
+            if found := list(code_findings(training, folder, python=python)):
+                raise SpecError(found, subject="source code")
         return uploaded_code(
             jobs.clients,
             folder,

@@ -74,7 +74,7 @@ def script_findings(
             for entry_point in entry_points:
                 yield from entry_point_findings(folder, entry_point, python=python)
             if training:
-                yield from code_findings(training, folder)
+                yield from code_findings(training, folder, python=python)
             yield from map(_link_finding, linked_folders(folder))
             if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
                 yield Finding(
