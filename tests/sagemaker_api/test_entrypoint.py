@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import select
 import signal
@@ -121,16 +122,35 @@ def test_the_request_takes_the_entry_point() -> None:
     [
         ("/opt/conda/bin/python -u train.py --max_steps 9", True),
         ("/bin/python -I /warm/bin/python3.11 -u /opt/ml/code/train.py", True),
+        ("/opt/conda/bin/python -m train --max_steps 9", True),
+        ("/opt/conda/bin/python -m mpi4py -m train", True),
+        ("mpirun --host algo-1 python -m mpi4py -m train", False),
+        ("/opt/conda/bin/python /opt/conda/bin/train", False),
         ("/bin/python /opt/conda/bin/torchrun --nnodes 2 train.py", False),
         ("bash -m start_with_right_hostname.sh train", False),
         ("python3 -c import train.py", False),
         ("", False),
     ],
-    ids=["rank", "warm", "launcher", "toolkit", "relay", "kernel"],
+    ids=[
+        *("rank", "warm", "package", "rank of a package", "mpirun", "process 1"),
+        *("launcher", "toolkit", "relay", "kernel"),
+    ],
 )
 def test_only_the_interpreter_that_runs_the_program_is_a_rank(command: str, is_rank: bool) -> None:
     arguments = command.split(" ", 2) if "-c" in command else command.split(" ")
     assert sigterm_relay.runs(arguments, "train.py") is is_rank
+
+
+def test_the_relay_needs_no_python_after_3_6() -> None:
+    """Annotations are left out: PEP 563's import is a syntax error in Python 3.6, and `set[int]` fails before 3.9."""
+    _, (_, *lines) = forwarding_entrypoint("train.py")
+
+    tree = ast.parse("\n".join(lines), feature_version=(3, 6))
+
+    nodes = list(ast.walk(tree))
+    assert not [each for each in nodes if getattr(each, "module", None) == "__future__"]
+    assert not [each for each in nodes if isinstance(each, ast.arg) and each.annotation]
+    assert not [each for each in nodes if isinstance(each, ast.FunctionDef) and each.returns]
 
 
 def said_until(process: subprocess.Popen[bytes], last: bytes) -> list[bytes]:

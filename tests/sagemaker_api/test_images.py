@@ -11,7 +11,7 @@ import pytest
 from trainyard.catalog import aws_images, aws_images_from_sdk
 from trainyard.catalog.training_images import training_images
 from trainyard.errors import SpecError
-from trainyard.sagemaker_api.images import image_uri
+from trainyard.sagemaker_api.images import image_python, image_uri
 
 
 def test_a_framework_version_gives_awss_image() -> None:
@@ -194,3 +194,21 @@ print([name for name in sys.modules if name.partition(".")[0] == "sagemaker"])
     )
 
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("uri", "python"),
+    [
+        (image_uri(region="us-east-1", instance_type="ml.m5.large"), (3, 12)),
+        ("1.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2.0-gpu-py310", (3, 10)),
+        ("1.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2-cpu-py310@sha256:0", (3, 10)),
+        ("1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-pytorch:1.4.0-cpu-py3", None),
+        ("1.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.14-cpu-amzn2023-sagemaker", None),
+        ("1.dkr.ecr.us-east-1.amazonaws.com/own:1-py310", None),
+        (None, None),
+    ],
+)
+def test_python_of_an_image_is_that_of_its_tag_or_of_the_catalogue(
+    uri: str | None, python: tuple[int, int] | None
+) -> None:
+    assert image_python(uri) == python

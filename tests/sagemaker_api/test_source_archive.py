@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import os
@@ -12,10 +13,25 @@ import pytest
 
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api import source_archive as module
-from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.sagemaker_api.source_archive import WATCH, source_archive
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+SINCE_3_11 = {
+    *("asyncio.TaskGroup", "asyncio.timeout", "contextlib.chdir", "datetime.UTC", "enum.StrEnum"),
+    *("hashlib.file_digest", "itertools.batched", "operator.call", "typing.LiteralString"),
+    *("typing.Never", "typing.NotRequired", "typing.Required", "typing.Self", "typing.Unpack"),
+    *(
+        "typing.assert_never",
+        "typing.assert_type",
+        "typing.override",
+        "tomllib.load",
+        "tomllib.loads",
+    ),
+}
+"""Names that Python 3.10 does not have."""
 
 
 @pytest.fixture
@@ -113,3 +129,25 @@ def test_data_in_the_code_folder_is_refused(folder: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(SpecError, match="is too large for a code archive; got 12 B"):
         source_archive(folder)
+
+
+def names_at_run_time(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that a module imports or uses, except for those of its type hints."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+        yield from names_at_run_time(node)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(WATCH.rglob("*.py")), ids=lambda path: str(path.relative_to(WATCH))
+)
+def test_the_added_package_needs_no_python_after_3_10(path: Path) -> None:
+    """AWS's images of PyTorch 2.0 to 2.2 and of TensorFlow 2.12 to 2.18 have Python 3.10."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
+
+    assert SINCE_3_11.isdisjoint(names_at_run_time(tree))

@@ -1,9 +1,14 @@
-"""A watched training by Keras: `keras_loop.py <epochs> [<sleep> [unread | wider]]`; prints losses and a digest."""
+"""A watched training by Keras; prints losses and a digest.
+
+`keras_loop.py <epochs> [<sleep> [unread | wider | stopped]]`: `stopped` receives SIGTERM in each validation.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import sys
 import time
 
@@ -32,6 +37,13 @@ class Pause(keras.callbacks.Callback):
         time.sleep(float(sys.argv[2]) if batch == 0 and len(sys.argv) > 2 else 0.0)
 
 
+class Stop(keras.callbacks.Callback):
+    """A SIGTERM in each batch of a validation."""
+
+    def on_test_batch_begin(self, batch: int, logs: object = None) -> None:  # noqa: ARG002
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> int:
     trainyard_watch.keras.LINE_EVERY_S = 0.0
     keras.utils.set_random_seed(0)
@@ -54,7 +66,7 @@ def main() -> int:
         validation_data=data,
         shuffle=False,
         verbose=0,
-        callbacks=[Pause(), callback],
+        callbacks=[Pause(), *([Stop()] if case == "stopped" else []), callback],
     )
     sys.stdout.write(f"losses {json.dumps(history.history['loss'])}\n")
     digest = hashlib.sha256(b"".join(each.tobytes() for each in model.get_weights()))

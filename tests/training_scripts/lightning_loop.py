@@ -1,8 +1,13 @@
-"""A watched training by Lightning: `lightning_loop.py <steps> [<sleep>]`; prints the digest of its weights."""
+"""A watched training by Lightning; prints the digest of its weights.
+
+`lightning_loop.py <steps> [<sleep> [stopped]]`: `stopped` receives SIGTERM in each batch of a validation.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import sys
 import time
 
@@ -28,6 +33,8 @@ class Digits(LightningModule):
         return (self.net(batch[0]) - batch[0].sum(dim=1, keepdim=True)).square().mean()
 
     def validation_step(self, batch: list[torch.Tensor]) -> None:
+        if sys.argv[3:] == ["stopped"] and not self.trainer.sanity_checking:
+            os.kill(os.getpid(), signal.SIGTERM)
         self.log("val_loss", (self.net(batch[0])).square().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -46,11 +53,15 @@ def main() -> int:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[callback, ModelCheckpoint(dirpath=folder, every_n_train_steps=5, save_top_k=-1)],
+        callbacks=[
+            callback,
+            ModelCheckpoint(dirpath=folder, every_n_train_steps=5, save_top_k=-1),
+            ModelCheckpoint(dirpath=folder / "best", monitor="val_loss"),
+        ],
     )
     model = Digits()
-    loader = DataLoader(data, batch_size=4)
-    trainer.fit(model, loader, loader, ckpt_path=newest_checkpoint())
+    loaders = DataLoader(data, batch_size=4), DataLoader(data, batch_size=1)
+    trainer.fit(model, *loaders, ckpt_path=newest_checkpoint())
     weights = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
     sys.stdout.write(f"weights {hashlib.sha256(weights).hexdigest()}\n")
     return callback.exit_code

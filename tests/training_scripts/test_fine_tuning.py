@@ -488,6 +488,25 @@ def test_model_without_time_after_a_stop_is_left_out(server: RankServer, folder:
     assert job.weights
 
 
+@pytest.mark.parametrize("kind", ["lora", "dpo", "fsdp_full"])
+def test_a_stop_of_one_rank_ends_an_evaluation(server: RankServer, folder: Path, kind: str) -> None:
+    options = {**RESUMED[kind], "num_ranks": 2, "batch_size": 2, "eval_steps": 3}
+    job = TuningContainer(server, folder, f"{kind}-evaluation", **options)
+    job.main = ["stopped_evaluation", "fine_tuning"]
+    for host in job.hosts:
+        (host / "input/data/validation").symlink_to(folder / RESUMED[kind]["data"] / "test")
+
+    assert job.run() == 128 + signal.SIGTERM, job.log
+
+    assert "SIGTERM: the validation after step 3 is NOT MEASURED" in job.log
+    assert "trainyard durable step=3 " in job.log
+    assert job.events("eval") == []
+    job.main = ["train_sft"]
+    job.restore()
+    assert job.run() == 0, job.log
+    assert [each["step"] for each in job.events("eval")] == [6, 9, 12]
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_ranks_of_a_stopped_run_end_after_the_model_is_written(
     server: RankServer, folder: Path, strategy: str

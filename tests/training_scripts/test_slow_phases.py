@@ -1,4 +1,4 @@
-"""The scripts of Hugging Face and TensorFlow print heartbeats in long phases, and a stop ends an evaluation.
+"""Trainings by Hugging Face and TensorFlow print heartbeats in long phases, and a stop ends an evaluation.
 
 The frameworks are those of the engine's images.
 """
@@ -92,3 +92,33 @@ def test_a_stop_ends_an_evaluation_and_a_checkpoint_follows(
     assert "SIGTERM: the validation after step 2 is NOT MEASURED" in output
     assert "trainyard eval " not in output
     assert "trainyard durable step=" in output
+
+
+@pytest.mark.slow
+def test_a_stop_ends_an_evaluation_of_a_watched_trainer(tmp_path: Path) -> None:
+    """It saves only the best checkpoints, by the result of the evaluation, which a stop leaves out."""
+    (code, stopped), (last_code, last) = (
+        train("huggingface_loop.py", "huggingface", tmp_path, max_steps=4, is_stoppable=1)
+        for _ in range(2)
+    )
+
+    assert code == 128 + signal.SIGTERM, stopped
+    assert "SIGTERM: the validation after step 2 is NOT MEASURED" in stopped
+    assert "trainyard eval " not in stopped
+    assert "trainyard durable step=2 " in stopped
+    assert last_code == 0, last
+    assert "trainyard start step=2 " in last
+    assert "SIGTERM: the validation after step 4 is NOT MEASURED" in last
+    assert "trainyard durable step=4 " in last
+    assert "trainyard done step=4 " in last
+
+
+@pytest.mark.slow
+def test_a_watched_trainer_of_another_class_stops_after_its_evaluation(tmp_path: Path) -> None:
+    code, output = train(
+        "huggingface_loop.py", "huggingface", tmp_path, max_steps=6, is_stoppable=0
+    )
+
+    assert code == 128 + signal.SIGTERM, output
+    assert "trainyard eval step=2 " in output
+    assert "trainyard durable step=3 " in output

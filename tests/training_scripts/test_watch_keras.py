@@ -165,6 +165,27 @@ def test_a_sigterm_within_an_epoch_ends_fit_with_a_checkpoint_of_the_last_step(
 
 @pytest.mark.slow
 @pytest.mark.torch
+def test_a_sigterm_in_a_validation_ends_it_with_a_checkpoint(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = start("job", 2, 0, "stopped")
+    stopped = process.communicate(timeout=EVENT_LIMIT_S)[0]
+
+    assert process.returncode == 143, stopped
+    assert "SIGTERM: the validation after step 3 is NOT MEASURED" in stopped
+    assert "trainyard durable step=3 " in stopped
+    assert "trainyard done" not in stopped
+    last = output_of(start("job", 2, 0, "stopped"))  # exits with 0, since all steps are done
+    assert "trainyard resume step=3 " in last
+    assert "SIGTERM: the validation after step 6 is NOT MEASURED" in last
+    assert "trainyard durable step=6 " in last
+    assert "trainyard done step=6 " in last
+    assert "trainyard eval " not in stopped + last
+    assert last.splitlines()[-1] == output_of(start("unbroken", 2)).splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
 def test_a_checkpoint_that_the_script_has_not_loaded_or_of_another_model_is_an_error(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:

@@ -89,6 +89,25 @@ def test_each_step_is_written_and_a_stopped_training_goes_on_to_the_same_weights
     assert weights[0] == weights[1]
 
 
+def test_a_sigterm_in_a_validation_ends_it_with_a_checkpoint(
+    container: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(10, 0, "stopped")
+    stopped = output_of(process)
+
+    assert process.returncode == 143, stopped
+    assert stopped.count("SIGTERM: the validation after step 5 is NOT MEASURED") == 1
+    assert "trainyard durable step=5 " in stopped
+    assert "trainyard eval " not in stopped
+    assert not list((container / "checkpoints" / "best").glob("*"))
+    resumed = output_of(started(10))
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "other"))
+    unbroken = output_of(started(10))
+    assert "trainyard start step=5 " in resumed, resumed
+    assert "trainyard done step=10 " in resumed
+    assert resumed.splitlines()[-1] == unbroken.splitlines()[-1]
+
+
 CHOICES = """
 import shutil, sys
 from pathlib import Path

@@ -124,7 +124,9 @@ class Reports(TrainerCallback):
         self._metrics.write_alive(state.global_step)
         if not agree(self._stop.received, args.device):
             return
+        log.warning("SIGTERM: the validation after step %d is NOT MEASURED", state.global_step)
         self.is_stopping = control.should_training_stop = control.should_save = True
+        control.should_evaluate = False
         self._idle_since = time.monotonic()
         self.keep_alive(state.global_step)  # until `on_save`
         raise StoppedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from trainer.data.shard_index import ChannelIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
+from trainyard_watch.huggingface import StoppableEvaluation
 from trainyard_watch.metrics import MetricsWriter
 from trainyard_watch.model_limit import NO_MODEL, ending_together
 from trainyard_watch.retention import LocalLayout, Retention, remove
@@ -61,7 +62,7 @@ class Samples:
         return {"input_ids": inputs[0], "labels": inputs[0]}
 
 
-class ScheduledTrainer(Trainer):
+class ScheduledTrainer(StoppableEvaluation, Trainer):
     """A Trainer with the learning rate schedule of train_ddp.py, whose evaluations a stop ends."""
 
     def __init__(self, schedule: LearningRateSchedule, **members: Any) -> None:
@@ -78,16 +79,6 @@ class ScheduledTrainer(Trainer):
             schedule, wanted = self._schedule, optimizer or self.optimizer
             self.lr_scheduler = LambdaLR(wanted, lambda step: schedule.at(step) / schedule.peak)
         return self.lr_scheduler
-
-    def evaluate(self, *args: Any, **members: Any) -> dict[str, float]:
-        """Return the metrics of an evaluation; none after a stop, which ends the evaluation without a result."""
-        try:
-            return super().evaluate(*args, **members)
-        except StoppedError:
-            log.warning(
-                "SIGTERM: the validation after step %d is NOT MEASURED", self.state.global_step
-            )
-            return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +167,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED
     if reports.evaluated_step < plan.max_steps:
-        with closing(reports):
+        with closing(reports), suppress(StoppedError):
             trainer.evaluate()
     if reports.is_stopping and reports.evaluated_step < plan.max_steps:
         return EXIT_CODE_TERMINATED

@@ -11,7 +11,7 @@ The package is uploaded with the script that imports it, without the rest of Tra
 standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers, lightning,
 keras) are imported on use. `trainyard_watch.keras` imports no torch, because images of TensorFlow do not have it. The
 package follows the container contract (`SM_*` variables, `/opt/ml`, channels) and does not depend on the service that
-started the job.
+started the job. It runs in images with Python 3.10 or later.
 """
 
 from __future__ import annotations

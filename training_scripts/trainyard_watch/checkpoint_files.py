@@ -12,16 +12,17 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from typing import Self
 
 FORMAT, VERSION = "trainyard-checkpoint", 1
-WRITE_AT_ONCE = 1 << 20
+READ_AT_ONCE = WRITE_AT_ONCE = 1 << 20
 VERIFIED_AT_ONCE = 16
 """Number of files hashed in parallel: one thread computes SHA-256 more slowly than a large host's disks read."""
 MISSING = "is missing: it was not completely written or uploaded"
@@ -136,8 +137,11 @@ def sync_folder(path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal text."""
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(READ_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from trainyard_watch.environment import JOB_VARIABLE
 from trainyard_watch.file_list import file_sizes, newest_whole, write_file_list
 from trainyard_watch.retention import remove, step_folders
 from trainyard_watch.run import setting_up, watch
+from trainyard_watch.stopping import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from trainyard_watch.run import Run
 
+log = logging.getLogger(__name__)
 
 BEGIN = "checkpoint-"
 """Beginning of the names of the Trainer's checkpoint folders."""
@@ -42,18 +45,39 @@ def newest_checkpoint(folder: str | Path) -> str | None:
     return None if newest is None else str(newest)
 
 
+class StoppableEvaluation:
+    """Mixin for a Trainer with a callback that ends evaluations: `class OwnTrainer(StoppableEvaluation, Trainer)`.
+
+    After a SIGTERM in an evaluation of the training, the Trainer saves its checkpoint without a result of the
+    evaluation. Any other Trainer first completes the evaluation.
+    """
+
+    control: TrainerControl
+
+    def _maybe_log_save_evaluate(self, *args: Any, **members: Any) -> None:
+        """Do the same as the Trainer; after a stop in the evaluation, also save the checkpoint."""
+        self.control.can_stop_evaluation = True
+        try:
+            super()._maybe_log_save_evaluate(*args, **members)
+        except StoppedError:
+            super()._maybe_log_save_evaluate(*args, **members)
+        finally:
+            self.control.can_stop_evaluation = False
+
+
 class WatchCallback(TrainerCallback):
     """Callback that records the Trainer's logs as steps, and stops the Trainer with a checkpoint after a SIGTERM.
 
     Each log of the Trainer is one step for the rules, so `logging_steps` sets their resolution. The last step before a
-    stop is always logged. The script must exit with `exit_code`.
+    stop is always logged. An evaluation ends early if the Trainer is a `StoppableEvaluation`. The script must exit with
+    `exit_code`.
     """
 
     def __init__(self, *, statistics: str = "on") -> None:
         self._statistics = statistics
         self._starting, self._saving = ExitStack(), ExitStack()
         self._run: Run | None = None
-        self._save_began = 0.0
+        self._save_began, self._has_stopped = 0.0, False
         self.exit_code = 0
 
     def on_init_end(
@@ -104,12 +128,24 @@ class WatchCallback(TrainerCallback):
         self,
         args: TrainingArguments,  # noqa: ARG002
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Report the run as alive during an evaluation."""
-        if self._run:
-            self._run.alive(state.global_step)
+        """Report the run as alive during an evaluation; end it with a checkpoint if any rank received SIGTERM.
+
+        Raises:
+            StoppedError: the evaluation of a `StoppableEvaluation` ends. All ranks raise it after the same batch.
+        """
+        if self._run is None:
+            return
+        self._run.alive(state.global_step)
+        if not getattr(control, "can_stop_evaluation", False) or not self._run.should_stop():
+            return
+        log.warning("SIGTERM: the validation after step %d is NOT MEASURED", state.global_step)
+        self._stop(control)
+        self._save_began = time.monotonic()
+        self._saving.enter_context(self._run.busy())  # until `on_save`
+        raise StoppedError
 
     def on_step_end(
         self,
@@ -122,13 +158,21 @@ class WatchCallback(TrainerCallback):
         run = self._watched()
         run.alive(state.global_step)
         if run.should_stop():
-            control.should_training_stop = control.should_save = control.should_log = True
-            control.should_evaluate = (
-                False  # an evaluation would take the time that the checkpoint needs
-            )
+            self._stop(control)
         self._save_began = time.monotonic()
         if control.should_save:  # until `on_save`
             self._saving.enter_context(run.busy())
+
+    def on_epoch_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        """Skip the evaluation and the checkpoint of the end of an epoch that a stop has cut."""
+        if self._has_stopped:
+            control.should_evaluate = control.should_save = False
 
     def on_log(
         self,
@@ -208,6 +252,12 @@ class WatchCallback(TrainerCallback):
             RuntimeError: the training has not started.
         """
         return self._watched()
+
+    def _stop(self, control: TrainerControl) -> None:
+        """Request the last log and a checkpoint, without an evaluation, which would take the checkpoint's time."""
+        self._has_stopped = True
+        control.should_training_stop = control.should_save = control.should_log = True
+        control.should_evaluate = False
 
     def _watched(self) -> Run:
         if self._run is None:

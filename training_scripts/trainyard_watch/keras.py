@@ -100,7 +100,7 @@ class KerasCallback(keras.callbacks.Callback):
         with self._metrics.kept_alive():
             self._found = self._find()
         self.num_steps, self.is_stopping, self.exit_code = 0, False, 0
-        self._epoch, self._num_saved = 0, -1
+        self._epoch, self._num_saved, self._is_fitting = 0, -1, False
         self._random_states: Any = None
 
     def resume(self, model: keras.Model) -> int:
@@ -158,10 +158,11 @@ class KerasCallback(keras.callbacks.Callback):
         self._starting = self._metrics.kept_alive(self.num_steps, at_most_s=START_TIMEOUT_S)
         self._starting.__enter__()
         self._has_started, self._validation_loss = False, None
+        self._is_fitting = True
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
         """Note the epoch."""
-        self._epoch, self._totals = epoch, (0.0, 0.0)
+        self._epoch, self._next_epoch, self._totals = epoch, epoch + 1, (0.0, 0.0)
         self._stepped_at = time.perf_counter()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
@@ -182,7 +183,8 @@ class KerasCallback(keras.callbacks.Callback):
         self._write_step(loss, logs or {}, seconds=seconds)
         self._metrics.write_alive(self.num_steps)
         every = self._save_every
-        self._epoch += batch + 1 == self.params.get("steps")  # the epoch that a resume begins with
+        if batch + 1 == self.params.get("steps"):
+            self._epoch = self._next_epoch  # the epoch that a resume begins with
         if self.is_stopping:
             self.model.stop_training = True
             self._save(self._epoch)
@@ -190,8 +192,12 @@ class KerasCallback(keras.callbacks.Callback):
             self._save(self._epoch)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
-        """Report the run as alive during a validation; end the validation after a SIGTERM."""
+        """Report the run as alive during a validation; end it after a SIGTERM, with a checkpoint."""
         self._metrics.write_alive(self.num_steps)
+        if self._stop.received and self._is_fitting and not self.is_stopping:
+            log.warning("SIGTERM: the validation after step %d is NOT MEASURED", self.num_steps)
+            self.is_stopping = self.model.stop_training = True
+            self._save(self._next_epoch)
         if self.is_stopping:
             self.model.stop_evaluating = True
 
@@ -219,8 +225,10 @@ class KerasCallback(keras.callbacks.Callback):
         if self.num_steps != self._num_saved:
             self._save(self._epoch)
         self._saver.finish()
-        self.exit_code = EXIT_CODE_TERMINATED if self.is_stopping else 0
-        if not self.is_stopping:
+        self._is_fitting = False
+        is_early = self.is_stopping and self.num_steps != self._max_steps
+        self.exit_code = EXIT_CODE_TERMINATED if is_early else 0
+        if not is_early:
             seconds = time.monotonic() - self._began_at
             loss = self._validation_loss
             self._metrics.write("done", step=self.num_steps, validation_loss=loss, seconds=seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickletools
 import signal
 import threading
@@ -91,6 +92,7 @@ class LightningCallback(Callback):
         self._batch, self._statistics = global_batch_size, statistics
         self._history = b""
         self._run: Run | None = None
+        self._can_stop_validation = False
         self.exit_code = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -139,16 +141,36 @@ class LightningCallback(Callback):
         if run.step(loss=loss, epoch=trainer.current_epoch, number=trainer.global_step):
             self._stop(trainer)
 
-    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Report the run as alive during a validation."""
-        if self._run:
-            self._run.alive()
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Find out whether the ranks can stop after the same batch, because all have the same number of batches."""
+        if self._run and trainer.state.fn == "fit" and not trainer.sanity_checking:
+            first, *others = self._run.gather(trainer.num_val_batches)
+            is_known = not others or math.inf not in first
+            self._can_stop_validation = is_known and all(each == first for each in others)
+
+    def on_validation_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """Report the run as alive during a validation; end it with a checkpoint if any rank received SIGTERM.
+
+        Raises:
+            StopIteration: the validation ends. All ranks raise it after the same batch; Lightning's loop catches it.
+        """
+        if self._run is None:
+            return
+        self._run.alive()
+        if not self._can_stop_validation or not self._run.should_stop():
+            return
+        log.warning("SIGTERM: the validation after step %d is NOT MEASURED", trainer.global_step)
+        self._stop(trainer)
+        for each in trainer.checkpoint_callbacks:  # it must not rank the metrics of a part
+            each._last_global_step_saved = trainer.global_step  # noqa: SLF001  # there is no public way
+        raise StopIteration
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Record the validation loss if the module logs one."""
+        self._can_stop_validation = False
         logged = trainer.callback_metrics
         name = next((each for each in VALIDATION_LOSSES if each in logged), None)
-        if self._run and name and not trainer.sanity_checking:
+        if self._run and name and not trainer.sanity_checking and not self._run.is_stopping:
             self._run.evaluated(loss=float(logged[name]))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -42,6 +42,7 @@ from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Self
 
     from trainyard_watch.checkpoint_folder import Checkpoint
     from trainyard_watch.sharded_state import Part

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from typing import TYPE_CHECKING
 
 from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue
 from trainyard.catalog.training_images import training_images
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.request_parts import partition_of
+
+if TYPE_CHECKING:
+    from trainyard.catalog.strategy_support import Version
 
 _MODEL_PARALLEL = "pytorch-smp"
 
@@ -54,6 +59,17 @@ def image_uri(
             next_step="set image_uri, or set framework_version to a supported version",
         )
         raise SpecError([unknown], subject="image") from error
+
+
+def image_python(uri: str | None) -> Version | None:
+    """Return the Python version of one of AWS's images, such as (3, 12); None for any other image, or if unknown."""
+    repository, _, tag = (uri or "").rpartition("/")[2].partition(":")
+    pinned = training_images().pytorch
+    if repository not in {pinned.repository, *aws_images().accounts}:
+        return None
+    named = pinned.py_version if tag in pinned.tags.values() else tag
+    found = re.search(r"\bpy(3)(\d+)\b", named)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _processor(instance_type: str) -> str:

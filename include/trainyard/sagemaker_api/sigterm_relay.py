@@ -90,9 +90,13 @@ def command_line(folder: Path) -> list[str]:
 
 
 def runs(arguments: list[str], program: str) -> bool:
-    """Return whether a command line runs the program in an interpreter, and does not start it through a launcher."""
-    for argument in arguments[1:]:
-        if Path(argument).name == Path(program).name:
+    """Return whether a command line runs the program in an interpreter, and does not start it through a launcher.
+
+    The toolkit starts the script of a folder with setup.py as a module: `python -m train`.
+    """
+    for at, argument in enumerate(arguments[1:]):
+        is_module = arguments[at : at + 2] == ["-m", Path(program).stem]
+        if is_module or Path(argument).name == Path(program).name:
             return True
         if not argument.startswith(("-", "mpi4py")) and not Path(argument).name.startswith(
             "python"

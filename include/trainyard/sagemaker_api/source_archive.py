@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import logging
 import re
 import tarfile
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from trainyard.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+log = logging.getLogger(__name__)
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
 REQUIREMENTS_NAME = "requirements.txt"
@@ -46,7 +49,7 @@ def source_archive(
     requirements: str | None = None,
     has_arguments: bool = False,
 ) -> SourceArchive:
-    """Return the folder as tar.gz, without hidden files, caches, `node_modules` and `venv`.
+    """Return the folder as tar.gz, without hidden files, caches, `node_modules`, `venv` and linked folders.
 
     Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends
     only on names, contents and that bit. If a script imports `trainyard_watch`, that package is added, unless the
@@ -66,6 +69,8 @@ def source_archive(
     findings = list(_findings(source_dir, files, entry_point, requirements))
     if findings:
         raise SpecError(findings, subject="source code")
+    for link in linked_folders(source_dir):
+        log.warning("%s: %s is a symbolic link to a folder, which is not copied", source_dir, link)
     if requirements:
         files[REQUIREMENTS_NAME] = files[requirements]
     files = _with_watch(files) | ({ARGUMENTS_FILE.name: ARGUMENTS_FILE} if has_arguments else {})
@@ -81,18 +86,31 @@ def source_archive(
     return SourceArchive(content=content, sha256=digest, num_files=len(files))
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+def linked_folders(folder: Path) -> list[str]:
+    """Return the paths of symbolic links to folders, which the archive does not have."""
+    return sorted(name for name, path in _entries(folder) if path.is_symlink() and path.is_dir())
+
+
+def imports_watch(script: Path) -> bool:
+    """Return whether a script imports `trainyard_watch`."""
+    return bool(_IMPORTS_WATCH.search(script.read_bytes()))
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts
-        is_skipped = any(part.startswith(".") or part in _SKIPPED for part in parts)
-        if path.is_file() and not is_skipped and path.suffix != ".pyc":
+        if not any(part.startswith(".") or part in _SKIPPED for part in parts):
             yield "/".join(parts), path
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    return (each for each in _entries(folder) if each[1].is_file() and each[1].suffix != ".pyc")
 
 
 def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
     has_own = any(name.startswith(f"{WATCH.name}/") for name in files)
-    scripts = [path for name, path in files.items() if name.endswith(".py")]
-    if has_own or not any(_IMPORTS_WATCH.search(path.read_bytes()) for path in scripts):
+    scripts = (path for name, path in files.items() if name.endswith(".py"))
+    if has_own or not any(map(imports_watch, scripts)):
         return dict(files)
     package = {f"{WATCH.name}/{name}": path for name, path in _files(WATCH)}
     return {**files, **package}

@@ -242,11 +242,19 @@ def forwarding_entrypoint(program: str) -> tuple[tuple[str, ...], tuple[str, ...
 
 @cache
 def _relay_lines() -> tuple[str, ...]:
-    """Return the lines of the relay's code without docstrings and comments, one line per argument."""
+    """Return the lines of the relay's code, one line per argument.
+
+    Docstrings, comments, annotations and the future import are left out: images may have Python 3.6.
+    """
     tree = ast.parse(RELAY.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):
             del node.body[0]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    tree.body = [each for each in tree.body if getattr(each, "module", None) != "__future__"]
     return tuple(line for line in ast.unparse(tree).splitlines() if line)
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.instances import first_accelerated
 from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
-from trainyard.sagemaker_api.images import image_uri
-from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.sagemaker_api.images import image_python, image_uri
+from trainyard.sagemaker_api.source_archive import imports_watch, source_archive
+from trainyard.specs.strategies.strategy import Launcher
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from trainyard.catalog.strategy_support import Version
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
+WATCH_PYTHON = (3, 10)
+"""Oldest Python version that can import `trainyard_watch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +117,53 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
         yield folder
 
 
+def code_findings(
+    spec: TrainingJobSpec, folder: Path, *, python: Version | None
+) -> Iterator[Finding]:
+    """Yield the errors for code with which the job would fail at its start.
+
+    Args:
+        spec: the job.
+        folder: the folder of its code.
+        python: Python version of its image; None = unknown.
+    """
+    launch = spec.launch
+    is_torchrun = launch is not None and launch.strategy.launcher is Launcher.TORCHRUN
+    if is_torchrun and (folder / "setup.py").is_file():
+        yield Finding(
+            where="source_dir",
+            what="has a setup.py, so the container starts the script as a package, which torchrun cannot do",
+            got=spec.source_dir,
+            next_step="name the folder of the script, in a repository by #subdirectory=, or start it without torchrun: "
+            "in train_own_script by strategy mpi or plain",
+            source="sagemaker-training 5.1.4, torch_distributed.py",
+        )
+    script = folder / (spec.entry_point or "")
+    if python and python < WATCH_PYTHON and script.is_file() and imports_watch(script):
+        yield Finding(
+            where="framework_version" if spec.image_uri is None else "image_uri",
+            what="selects an image whose Python is too old for trainyard_watch, which the script imports",
+            got="Python {}.{}".format(*python),
+            allowed="Python {}.{} or later".format(*WATCH_PYTHON),
+            next_step="choose a newer image, such as PyTorch 2.0 or TensorFlow 2.12, or remove the import",
+        )
+
+
 def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
     """Upload a job's code and return its address; None if the job has no entry point, or its source is in S3 already.
 
     Raises:
-        SpecError: the folder does not exist, or does not contain the entry point.
+        SpecError: the folder does not exist, or does not contain the entry point, or the job would fail at its start.
     """
     source_dir = spec.source_dir or "."
     if not spec.entry_point or source_dir.startswith("s3://"):
         return None
     training = spec if isinstance(spec, TrainingJobSpec) else None
     with code_folder(jobs.clients, source_dir, project=jobs.project) as folder:
+        if training:
+            python = python_of(jobs.clients, training)
+            if found := list(code_findings(training, folder, python=python)):
+                raise SpecError(found, subject="source code")
         return uploaded_code(
             jobs.clients,
             folder,
@@ -154,6 +194,14 @@ def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str 
         py_version=spec.py_version,
         has_model_parallel=_has_model_parallel(spec),
     )
+
+
+def python_of(clients: AwsClients, spec: TrainingJobSpec) -> Version | None:
+    """Return the Python version of a job's image; None if it is unknown, or there is no such image."""
+    try:
+        return image_python(job_image(spec, region=clients.region))
+    except SpecError:
+        return None
 
 
 def _has_model_parallel(spec: TrainingJobSpec | ProcessingJobSpec) -> bool:

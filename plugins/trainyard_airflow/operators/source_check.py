@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding
+from trainyard.errors import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from trainyard.catalog.strategy_support import Version
 
-def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
+_NEWER_SYNTAX = re.compile(
+    r"""^f-string|^\s*type\s+\w|\b(?:def|class)\s+\w+\s*\[|\b[rR]?[fF][rR]?["']"""
+)
+"""Messages and lines that may be about syntax of Python 3.12: `type`, type parameters, f-strings (PEP 695 and 701)."""
+
+
+def entry_point_findings(
+    source_dir: Path, entry_point: str, *, python: Version | None = None
+) -> list[Finding]:
     """Return the findings for an entry point that is missing, is not valid Python, or imports a missing module.
 
     The check follows imports of modules in the source folder. It ignores modules that the image must provide, and
-    scripts in other languages.
+    scripts in other languages. A finding that a newer Python or an installed library may refute is a warning.
+
+    Args:
+        source_dir: folder of the script.
+        entry_point: its path in the folder.
+        python: Python version that runs the script; None = unknown.
     """
     script = source_dir / entry_point
     if not source_dir.is_dir():
@@ -45,32 +61,79 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
         ]
     if script.suffix != ".py":
         return []
-    return list(_module_findings(source_dir, script, seen=set()))
+    if link := _linked(source_dir, script):
+        return [_not_copied("entry_point", f"is below the symbolic link {link}")]
+    return list(_module_findings(source_dir, script, python=python, seen=set()))
 
 
-def _module_findings(root: Path, module: Path, *, seen: set[Path]) -> Iterator[Finding]:
+def _module_findings(
+    root: Path, module: Path, *, python: Version | None, seen: set[Path]
+) -> Iterator[Finding]:
     seen.add(module)
-    where = str(module.relative_to(root))
+    where, content = str(module.relative_to(root)), module.read_bytes()
     try:
-        imports = _imports(module.read_bytes(), where)
+        imports = _imports(content, where)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        place = f"{where}:{line}" if line else where
-        text = getattr(error, "msg", None) or str(error)
-        yield Finding(where=place, what=f"does not compile: {text}")
+        yield _not_compiled(where, content, error, python=python)
         return
     for line, name in imports:
         found = _own_module(root, name)
         if found is None:
             continue
         if not found.exists():
-            yield Finding(
-                where=f"{where}:{line}",
-                what=f"imports {name}, which is not in the source folder",
-                next_step=f"add {found.relative_to(root)}, or correct the import",
-            )
+            yield _missing(f"{where}:{line}", name, found.relative_to(root), root=root)
+        elif link := _linked(root, found):
+            what = f"imports {name}, which is below the symbolic link {link}"
+            yield _not_copied(f"{where}:{line}", what)
         elif found.is_file() and found not in seen:
-            yield from _module_findings(root, found, seen=seen)
+            yield from _module_findings(root, found, python=python, seen=seen)
+
+
+def _not_compiled(
+    where: str, content: bytes, error: SyntaxError | ValueError, *, python: Version | None
+) -> Finding:
+    """Return the finding on a module that this Python does not compile; a warning if the image's Python may do so."""
+    line, message = getattr(error, "lineno", None) or 0, getattr(error, "msg", None) or str(error)
+    own = sys.version_info[:2]
+    texts = [message, *content.decode("utf-8", "replace").splitlines()[max(0, line - 1) : line]]
+    is_error = (python is not None and python <= own) or not any(map(_NEWER_SYNTAX.search, texts))
+    return Finding(
+        where=f"{where}:{line}" if line else where,
+        what=f"does not compile: {message}",
+        next_step=None
+        if is_error
+        else f"correct the line, unless it is valid in the image's Python; this check has {own[0]}.{own[1]}",
+        severity=Severity.ERROR if is_error else Severity.WARNING,
+    )
+
+
+def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
+    """Return the finding on a missing module; a warning if a library may have it.
+
+    Python prefers an installed library to a folder without `__init__.py`.
+    """
+    is_package = (root / expected.parts[0] / "__init__.py").is_file()
+    return Finding(
+        where=where,
+        what=f"imports {name}, which is not in the source folder",
+        next_step=f"add {expected}, or correct the import"
+        + ("" if is_package else ", unless an installed library has it"),
+        severity=Severity.ERROR if is_package else Severity.WARNING,
+    )
+
+
+def _linked(root: Path, path: Path) -> Path | None:
+    """Return the symbolic link to a folder through which a path leads, relative to the root; None without one."""
+    folders = [root / each for each in path.relative_to(root).parents]
+    return next((each.relative_to(root) for each in folders[:-1] if each.is_symlink()), None)
+
+
+def _not_copied(where: str, what: str) -> Finding:
+    return Finding(
+        where=where,
+        what=f"{what}, and linked folders are not copied to the job",
+        next_step="replace the link with a copy of the folder",
+    )
 
 
 @lru_cache(maxsize=1_000)  # the cells of a comparison share their modules
@@ -106,13 +169,16 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def _own_module(root: Path, name: str) -> Path | None:
-    """Return the path, existing or expected, of a module in the source folder; None for a module from elsewhere."""
+    """Return the path, existing or expected, of a module in the source folder; None for a module from elsewhere.
+
+    A folder without Python files, such as data, is no package.
+    """
     top, *rest = name.split(".")
     if not rest:
         single = root / f"{top}.py"
         package = root / top / "__init__.py"
         return single if single.is_file() else package if package.is_file() else None
-    if not (root / top).is_dir():
+    if next((root / top).rglob("*.py"), None) is None:
         return None
     module = root.joinpath(top, *rest).with_suffix(".py")
     package = root.joinpath(top, *rest)

@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import DPOTrainer
 
 from sft.rows import IGNORED
+from trainyard_watch.huggingface import StoppableEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PAIR_COLUMNS = ("chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels")
 
 
-class PairTrainer(DPOTrainer):
+class PairTrainer(StoppableEvaluation, DPOTrainer):
     """TRL's DPO trainer over a data set of `PAIR_COLUMNS`.
 
     TRL tokenizes messages from Arrow structs, in which each message and each tool call has the keys of all rows. The

@@ -29,7 +29,7 @@ from sft.pairs import PAIR_COLUMNS, PairCollator, PairTrainer
 from sft.rows import RowTokenizer, read_rows
 from sft.sharding import gathered_weights, use_fsdp
 from sft.zero import whole_weights, zero_arguments
-from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
+from trainyard_watch.huggingface import StoppableEvaluation, WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ _SCHEMAS = {
     method: pa.schema([(name, pa.list_(pa.int32())) for name in names])
     for method, names in (("sft", ("input_ids", "labels")), ("dpo", PAIR_COLUMNS))
 }
+
+
+class RowTrainer(StoppableEvaluation, SFTTrainer):
+    """TRL's SFT trainer, whose evaluations a stop ends."""
 
 
 def train(options: Options, paths: ContainerPaths) -> int:
@@ -131,7 +135,7 @@ def make_trainer(
         if name in paths.channels
     }
     kind, arguments = (
-        (PairTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
+        (PairTrainer, _dpo_arguments) if options.method == "dpo" else (RowTrainer, _sft_arguments)
     )
     made = arguments(  # sets this rank's GPU
         options, paths, has_validation="validation" in splits, recomputes=recomputes

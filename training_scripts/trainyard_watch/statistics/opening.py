@@ -257,5 +257,5 @@ def close_each(*observers: Observer) -> None:
     for each in observers:
         try:
             each.close()
-        except Exception:
+        except Exception:  # noqa: PERF203  # the others are closed, too
             log.exception("%s was not closed correctly", type(each).__name__)

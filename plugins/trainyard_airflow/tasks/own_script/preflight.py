@@ -95,6 +95,7 @@ class ScriptPreflightOperator(PreflightOperator):
             conf.source_dir,
             entry_points=[each for each in own if each],
             requirements=conf.requirements,
+            training=_valid_training(conf),
             project=project_folder(),
         )
         channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
@@ -165,6 +166,14 @@ def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
 
 def _unset_training(conf: ScriptConf) -> TrainingJobSpec:
     return script_training_spec(conf, paths=UNSET_PATHS, role=UNSET_ROLE, task_id=TaskId.TRAIN)
+
+
+def _valid_training(conf: ScriptConf) -> TrainingJobSpec | None:
+    """Return the training job with placeholders; None if it is invalid, which `findings` reports."""
+    try:
+        return _unset_training(conf)
+    except SpecError:
+        return None
 
 
 def _render_evaluation(conf: ScriptConf) -> None:

@@ -6,18 +6,25 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, Severity, SpecError
 from trainyard.installation import SHIPPED
+from trainyard.sagemaker_api.source_archive import linked_folders
 from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME
-from trainyard_airflow.jobs.job_code import code_folder, source_folder
+from trainyard_airflow.jobs.job_code import (
+    code_findings,
+    code_folder,
+    python_of,
+    source_folder,
+)
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 _ARCHIVE_ENDING = "/sourcedir.tar.gz"
@@ -31,6 +38,7 @@ def script_findings(
     *,
     entry_points: Sequence[str],
     requirements: str | None = None,
+    training: TrainingJobSpec | None = None,
     project: Path,
 ) -> Iterator[Finding]:
     """Yield the findings on a source folder: it is missing or must not be read, or a file is missing or invalid.
@@ -40,6 +48,7 @@ def script_findings(
         source_dir: the folder, in one of the forms of a job's spec.
         entry_points: paths of the scripts in the folder.
         requirements: path of the requirements file in the folder; None = no check.
+        training: the training job with this source; None = no check of its launcher and image.
         project: the parent of Airflow's `dags` folder.
     """
     outside = [each for each in entry_points if _leads_out(each)]
@@ -60,9 +69,13 @@ def script_findings(
             if refused := list(_refusals(clients, folder, project=project)):
                 yield from refused
                 return
+        python = python_of(clients, training) if training else None
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
-                yield from entry_point_findings(folder, entry_point)
+                yield from entry_point_findings(folder, entry_point, python=python)
+            if training:
+                yield from code_findings(training, folder, python=python)
+            yield from map(_link_finding, linked_folders(folder))
             if requirements and (_leads_out(requirements) or not (folder / requirements).is_file()):
                 yield Finding(
                     where="requirements",
@@ -73,6 +86,16 @@ def script_findings(
                 )
     except SpecError as error:
         yield from error.findings
+
+
+def _link_finding(link: str) -> Finding:
+    return Finding(
+        where="source_dir",
+        what="has a symbolic link to a folder, which is not copied to the job",
+        got=link,
+        next_step="replace the link with a copy of the folder, unless the scripts do not need it",
+        severity=Severity.WARNING,
+    )
 
 
 def _leads_out(entry_point: str) -> bool:
