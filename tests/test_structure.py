@@ -30,6 +30,7 @@ MOST_LEVELS = 2
 CALL_MEMBERS = {
     "hooks/model_registry.py": {"CreationTime"},
     "hooks/paid_things.py": {"EndpointStatus", "EndpointName", "EndpointArn", "CreationTimeAfter"},
+    "hooks/quota_check.py": {"NextToken"},
     "triggers/job_feed.py": {
         "LastModifiedTimeAfter", "CreationTimeAfter", "CreationTime", "SortBy", "SortOrder", "NextToken",
         "SecondaryStatus",

@@ -85,5 +85,4 @@ def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
     )
     row = session.execute(query).first()
     returned = XComModel.deserialize_value(row[0]) if row else None
-    is_ours = isinstance(returned, dict) and returned.keys() >= _KEYS
-    return dict(returned) if is_ours else {}
+    return returned if isinstance(returned, dict) and returned.keys() >= _KEYS else {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from trainyard.errors import ContractError
 from trainyard.rules.configuration import configured_rules
@@ -120,6 +120,7 @@ def timeless(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), cut=st.integers(0, 10**6))
+@example(seed=29272, cut=940)  # redone steps, of which rank 1's come first
 def test_any_cut_gives_the_verdicts_of_the_whole(seed: int, cut: int) -> None:
     attempts = run_of(seed)
     whole = {

@@ -17,7 +17,7 @@ from trainyard_watch.environment import container_paths
 from trainyard_watch.huggingface import StoppableEvaluation, WatchCallback, newest_checkpoint
 
 
-class Line(nn.Module):
+class StraightLine(nn.Module):
     """A small regression."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def main() -> int:
     data = [{"inputs": row, "labels": row.sum(dim=0, keepdim=True)} for row in rows]
     callback = WatchCallback()
     trainer = (StoppableTrainer if options.is_stoppable else transformers.Trainer)(
-        model=Line(),
+        model=StraightLine(),
         args=TrainingArguments(
             output_dir=folder,
             max_steps=options.max_steps,

@@ -234,6 +234,8 @@ class _RuleRun:
 
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
         """Roll back the state of the restarted rank; for a rule with one state, only once per attempt."""
+        if self._one_rank and is_new_attempt:
+            self._one_rank.begin_attempt()
         rank = 0 if self._has_one_state else start.rank
         if rank not in self._watches or (self._has_one_state and not is_new_attempt):
             return
@@ -367,17 +369,19 @@ class _OneRank:
     """
 
     def __init__(self, fields: tuple[str, ...]) -> None:
-        self._fields, self._attempt = fields, 0
+        self._fields, self._awaits_start = fields, False
         self._newest: dict[type[Record], Record] = {}
+
+    def begin_attempt(self) -> None:
+        """Choose a rank anew. The steps of the new attempt may repeat those of the last one."""
+        self._awaits_start = True
+        self._newest.clear()
 
     def passes(self, record: Record) -> bool:
         """Return whether the rule reads this record; the first `Start` of an attempt stands for those of all ranks."""
         if isinstance(record, Start):
-            is_new = record.attempt > self._attempt
-            if is_new:
-                self._attempt = record.attempt
-                self._newest.clear()
-            return is_new
+            is_first, self._awaits_start = self._awaits_start, False
+            return is_first
         newest = self._newest.get(type(record))
         has_value = any(getattr(record, name, None) is not None for name in self._fields)
         if newest is not None and record.rank != newest.rank:

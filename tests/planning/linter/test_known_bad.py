@@ -493,6 +493,10 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
         "more ranks than gpus under mpirun",
         "idle gpus",
     ),
+    ("a rank per logical NeuronCore", "sagemaker-training 5.1.4, environment.py"): (
+        "more ranks than neuron cores",
+        "idle neuron cores",
+    ),
     ("a parameter server is legacy, and TensorFlow's", "SDK v2 using_tf.rst, fw_utils"): (
         "a parameter server",
         "a parameter server on several gpus",
