@@ -373,7 +373,7 @@ class _OneRank:
         self._newest: dict[type[Record], Record] = {}
 
     def begin_attempt(self) -> None:
-        """Choose a rank anew. The steps of the new attempt may repeat those of the last one."""
+        """Let the next record choose the rank. The new attempt may repeat steps of the last one."""
         self._awaits_start = True
         self._newest.clear()
 

@@ -56,7 +56,7 @@ def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -
 
 
 def check_spec(cls: type[Any], mapping: Mapping[str, Any], *, where: str = "") -> None:
-    """Check a mapping as far as possible without its `UNKNOWN` values.
+    """Check everything about a mapping that does not depend on its `UNKNOWN` values.
 
     The spec's `checks` run on an instance without the unknown, mistyped and missing fields. A check ends when it reads
     such a field.

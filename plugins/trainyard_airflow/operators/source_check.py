@@ -171,7 +171,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 def _own_module(root: Path, name: str) -> Path | None:
     """Return the path, existing or expected, of a module in the source folder; None for a module from elsewhere.
 
-    A folder without Python files, such as data, is no package.
+    A folder without Python files, such as data, is not a package.
     """
     top, *rest = name.split(".")
     if not rest:

@@ -416,7 +416,7 @@ def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
     """Return whether the run was marked failed while none of its tasks was running.
 
-    Airflow then skips the task `outcome`. It also skips `outcome` in two cases that are no failures: a rule ended the
+    Airflow then skips the task `outcome`. It also skips `outcome` in two cases that are not failures: a rule ended the
     training, or a task skipped itself, as `register` does for a model that is not good enough.
     """
     if not context["dag"].has_task(TaskId.OUTCOME):
