@@ -230,23 +230,25 @@ def test_issue_is_found_once_whichever_ranks_write(missing: str) -> None:
     assert [issue.step for _, issue in found] == [2_003]
 
 
-def test_late_rank_repeats_no_step_of_another() -> None:
-    """The objects of rank 1's host arrive before those of rank 0's, step by step or a restart later."""
-    losses = {2: {31: 9.0, 32: 9.0, 33: 9.0}}
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("then", [0, 1])
+@pytest.mark.parametrize("bad", [70, 100])
+def test_ranks_whose_objects_arrive_late_change_no_issue(first: int, then: int, bad: int) -> None:
+    """In each attempt, all records of one rank come before those of the other; steps 61 to 80 are taken twice."""
     records: list[Record] = []
-    for attempt, begin in ((1, 0), (2, 60)):
-        for rank in (1, 0):
+    for attempt, begin, ahead in ((1, 0, first), (2, 60, then)):
+        for rank in (ahead, 1 - ahead):
             records.append(Start(attempt=attempt, step=begin, rank=rank, world_size=2))
             records += [
-                StepRecord(step=step, rank=rank, loss=losses.get(attempt, {}).get(step - 60, 1.0))
+                StepRecord(step=step, rank=rank, loss=9.0 if attempt == 2 and step >= bad else 1.0)
                 for step in range(begin + 1, begin + 81)
             ]
     evaluation = Evaluation(configured_rules(["LossSpike"]))
 
     found = evaluation.feed(records)
 
-    assert [issue.step for _, issue in found] == [93]
-    assert num_stored(evaluation) > 0
+    assert [issue.step for _, issue in found] == [bad + 2]
+    assert evaluation.verdicts()[0].num_judged == 2 * (80 - 50 + 80)
 
 
 @pytest.mark.parametrize("kind", range(5))
