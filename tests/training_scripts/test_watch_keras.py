@@ -181,7 +181,6 @@ def test_a_sigterm_in_a_validation_ends_it_with_a_checkpoint(
     assert "trainyard durable step=6 " in last
     assert "trainyard done step=6 " in last
     assert "trainyard eval " not in stopped + last
-    assert last.splitlines()[-1] == output_of(start("unbroken", 2)).splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ class StoppableEvaluation:
 
     def _maybe_log_save_evaluate(self, *args: Any, **members: Any) -> None:
         """Do the same as the Trainer; after a stop in the evaluation, also save the checkpoint."""
-        self.control.can_stop_evaluation = True
+        self.control.can_stop_evaluation = True  # for `WatchCallback`
         try:
             super()._maybe_log_save_evaluate(*args, **members)
         except StoppedError:
