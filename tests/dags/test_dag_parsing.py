@@ -190,7 +190,9 @@ def test_every_evaluation_of_a_run_can_be_the_training_s_own(bag, dag_id):
 def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id):
     dag = bag.dags[dag_id]
     assert dag.get_task("report").is_teardown
+    # Before such a teardown no task is a last one for Airflow, so a failed watch_rules does not fail the run.
     assert dag.get_task("report").on_failure_fail_dagrun
+    assert dag.get_task("watch_rules").downstream_task_ids == {"report"}
     assert dag.get_task("outcome").upstream_task_ids == {"register", "report"}
     assert dag.get_task("outcome").trigger_rule == "all_success"
 

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_run_as_it_was_told_is_ok_line_by_line(
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("ok ") for line in lines[:-1])
     assert lines[-1] == f"all 14 checks agree: {folder}"
+
+
+def test_redone_step_without_a_finite_loss_is_counted_without_it(tmp_path: Path) -> None:
+    run = InterruptedRun(breaks=(Break(after_steps=21),), log_interval=1)
+    run.lines = [
+        replace(each, text=re.sub(r" loss=\S+", " loss=nan", each.text))
+        if each.text.startswith("trainyard step=18 ")
+        else each
+        for each in run.lines
+    ]
+
+    assert main([str(run.write(tmp_path / "run"))]) == 0
 
 
 def test_lines_out_of_order_change_nothing(folder: Path) -> None:

@@ -182,7 +182,8 @@ def _progress(start: Begun, later: Sequence[Begun], *, steps_kept: int) -> dict[
     losses = sorted(
         [int(line.pairs["step"]), float(line.pairs["loss"])]
         for line, _, _ in start.claims()
-        if int(line.pairs["step"]) > kept_until and "loss" in line.pairs
+        if int(line.pairs["step"]) > kept_until
+        and math.isfinite(float(line.pairs.get("loss", "nan")))
     )
     return {
         "stream": start.stream,
