@@ -240,7 +240,10 @@ def test_a_stalled_upload_is_waited_for(patient, task, s3) -> None:
     objects = S3Objects(AwsClients(ConnectionArguments()).client("s3"))
     uri = f"s3://{patient.bucket}/{task.run_id}/late"
     begun = time.monotonic()
-    with faults(patient.endpoint_url, {"what": "s3_stall", "duration_s": 1.0}):
+    stall = {"what": "s3_stall", "duration_s": 1.0, "key_prefix": f"{task.run_id}/late"}
+    with faults(
+        patient.endpoint_url, stall
+    ):  # other requests, of earlier tests' jobs, are not stalled
         objects.write(uri, b"late", content_type="text/plain")
 
     assert time.monotonic() - begun >= 1.0

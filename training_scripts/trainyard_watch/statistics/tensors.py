@@ -45,7 +45,10 @@ class ModelTensors:
         """Return the norm of each whole tensor, (tensors,) float32; it is NaN or infinite if an element is."""
         if not tensors:
             return torch.zeros(0)
-        found = torch._foreach_norm(list(tensors), order, dtype=torch.float32)  # noqa: SLF001 the only fused one
+        # torch 2.0 and 2.2 do not have the argument.
+        is_lower = any(each.dtype != torch.float32 for each in tensors)
+        options = {"dtype": torch.float32} if is_lower else {}
+        found = torch._foreach_norm(list(tensors), order, **options)  # noqa: SLF001 the only fused one
         return torch.stack([each.to(tensors[0].device) for each in found])
 
     @torch.no_grad()
