@@ -25,7 +25,7 @@ CONF = {
     "ranks": [1, 2],
     "strategies": [
         {"name": "ddp"},
-        {"name": "broken", "hyperparameters": {"learning_rate": 1e30}, "ranks": [2]},
+        {"name": "broken", "hyperparameters": {"learning_rate": 1e18}, "ranks": [2]},
     ],
     "budget_usd": 9,
 }
