@@ -285,7 +285,7 @@ def test_models_that_no_job_could_use_are_refused_before_anything_is_paid(
     assert (states["preflight"], states["check_data"]) == ("success", "failed")
     told = json.dumps(result(dag_run, "check_data", "failure"))
     assert "200 B of weights on ml.g5.2xlarge" in told
-    assert "init_from: has a whole model" in told
+    assert '"where": "init_from", "what": "has a whole model' in told
 
 
 @pytest.mark.slow
