@@ -1,4 +1,4 @@
-"""Whether a model in S3 is an adapter, by its files or by the beginning of its archive."""
+"""An adapter in S3 is distinguished from a whole model by its files, or by the beginning of its archive."""
 
 from __future__ import annotations
 

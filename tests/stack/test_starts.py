@@ -98,7 +98,7 @@ def test_first_request_of_the_execution_api_is_not_a_tasks(stack: LiveStack) -> 
 
 
 class EmptyAirflow:
-    """What an api-server answers that has parsed no DAG."""
+    """API of an Airflow that has parsed no DAG."""
 
     def has_dag(self, _dag_id: str) -> bool:
         return False

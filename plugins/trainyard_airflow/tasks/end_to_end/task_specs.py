@@ -226,7 +226,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage and the image that serves it."""
     state = RunState.of(context)
     training, dataset = result_of(context, TaskId.TRAIN), result_of(context, TaskId.SHARD)
-    conf, _ = _trained(context)
+    conf, found = _trained(context)
     serving = run_serving(conf, region=state.region, trained_on=training["instance_type"])
     evaluation = evaluation_result(context) or {}
     return ModelVersion(
@@ -236,14 +236,19 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
         source=training["job_name"],
         approval_status=state.conf.approval_status,
         metrics_s3_uri=evaluation.get("evaluation_uri"),
-        model_card=_card(context, training, dataset),
-        lineage=_lineage(context, training, dataset),
+        model_card=_card(context, conf, training, dataset),
+        lineage={
+            **_lineage(context, conf, training, dataset),
+            **_search_lineage(found),
+            **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
+        },
     )
 
 
-def _card(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> ModelCard:
+def _card(
+    context: Context, conf: RunConf, training: dict[str, Any], dataset: dict[str, Any]
+) -> ModelCard:
     state = RunState.of(context)
-    conf, _ = _trained(context)
     sources = [each.source for each in conf.data_mixture.values()] or [conf.source]
     evaluation = evaluation_result(context)
     return run_card(
@@ -260,11 +265,12 @@ def _card(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -
     )
 
 
-def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
+def _lineage(
+    context: Context, conf: RunConf, training: dict[str, Any], dataset: dict[str, Any]
+) -> dict[str, Any]:
     state, evaluation = RunState.of(context), evaluation_result(context) or {}
     from trainyard.planning.evaluation_plan import plan_evaluation  # a DAG file imports this module
 
-    conf, _ = _trained(context)
     planned = plan_evaluation(conf, trained_on=training["instance_type"])
     return {
         **training_lineage(training, paths=state.paths),
@@ -273,14 +279,11 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         **({"init_from": state.conf.init_from} if state.conf.init_from else {}),
         "evaluation_max_samples": planned.max_samples,
         "evaluation_job": evaluation.get("job_name") or evaluation.get("measured_by"),
-        **_search_lineage(context),
-        **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }
 
 
-def _search_lineage(context: Context) -> dict[str, Any]:
+def _search_lineage(found: TuningResult | None) -> dict[str, Any]:
     """Return the search and the hyperparameters that it chose; empty without a search."""
-    _, found = _trained(context)
     if found is None:
         return {}
     tuned = {f"tuned.{name}": value for name, value in found.best.tuned_hyperparameters.items()}
