@@ -28,7 +28,9 @@ ON = Cluster(hardware=hardware()["ml.p5.48xlarge"], instance_count=4)
 
 
 def peaks(mesh: Mesh, *, step_bytes: float = 1e9) -> Mapping[tuple[PlanPhase, bool], Peak]:
-    found = phase_peaks(SHAPE, mesh, ON, step_bytes=step_bytes, usable_bytes=usable_bytes(ON))
+    found = phase_peaks(
+        SHAPE, mesh, ON, step_bytes=step_bytes, usable_bytes=usable_bytes(ON.hardware.instance)
+    )
     return {(each.phase, each.is_of_host): each for each in found}
 
 

@@ -320,4 +320,6 @@ def test_what_was_run_on_an_accelerator_fits_it(case: str) -> None:
     batching = _batching(each)
     on = Cluster(hardware=hardware()[each.on], instance_count=each.count)
 
-    assert memory_use(each.shape, each.mesh, batching).total <= 1.01 * usable_bytes(on)
+    assert memory_use(each.shape, each.mesh, batching).total <= 1.01 * usable_bytes(
+        on.hardware.instance
+    )

@@ -16,6 +16,7 @@ from trainyard.units import BYTES_PER_GIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.catalog.instances import InstanceType
     from trainyard.planning.plan_request import PlanRequest
     from trainyard.planning.shapes import ModelShape
 
@@ -106,9 +107,9 @@ def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate
             yield _candidate(request, shape, cluster, mesh, batching)
 
 
-def usable_bytes(cluster: Cluster) -> float:
+def usable_bytes(instance: InstanceType) -> float:
     """Return the bytes of one accelerator that tensors may use. Worked: 80 GiB give 0.95 x (80 - 2) = 74.1 GiB."""
-    memory = cluster.hardware.instance.accelerator_memory_gib * BYTES_PER_GIB
+    memory = instance.accelerator_memory_gib * BYTES_PER_GIB
     return USABLE_SHARE * (memory - RESERVED_BYTES)
 
 
@@ -150,7 +151,7 @@ def _candidate(
 ) -> PlanCandidate:
     step = step_time(shape, mesh, batching, cluster, global_batch_size=request.global_batch_size)
     hours = START_UP_H + request.num_steps * step.total / 3600
-    memory, usable = memory_use(shape, mesh, batching), usable_bytes(cluster)
+    memory, usable = memory_use(shape, mesh, batching), usable_bytes(cluster.hardware.instance)
     peaks = phase_peaks(shape, mesh, cluster, step_bytes=memory.total, usable_bytes=usable)
     price = cluster.hardware.instance.price_usd_per_hour
     return PlanCandidate(

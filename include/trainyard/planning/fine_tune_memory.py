@@ -12,11 +12,11 @@ from trainyard.catalog.hardware import hardware, has_bf16
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding
 from trainyard.planning.activations import BYTES_FP32
-from trainyard.planning.candidates import RESERVED_BYTES, USABLE_SHARE
-from trainyard.planning.phases import HOST_SHARE, PROCESS_BYTES
+from trainyard.planning.candidates import usable_bytes
+from trainyard.planning.phases import host_bytes
 from trainyard.planning.quota_needs import EVALUATION
 from trainyard.planning.script_plan import script_evaluation
-from trainyard.units import BYTES_PER_GIB, format_bytes
+from trainyard.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,7 +85,7 @@ def _end_findings(
     else:
         needed, why = 2 * BYTES_FP32 * num_parameters, "the weights of all ranks, and a whole model"
     ranks = conf.ranks_on(instance.name)
-    usable = _host(instance, ranks=ranks)
+    usable = host_bytes(instance, ranks=ranks)
     if needed <= usable:
         return
     larger = _cheapest(
@@ -93,7 +93,7 @@ def _end_findings(
         for each in catalogue().types.values()
         if (each.accelerator, each.num_accelerators)
         == (instance.accelerator, instance.num_accelerators)
-        and needed <= _host(each, ranks=ranks)
+        and needed <= host_bytes(each, ranks=ranks)
     )
     steps = [
         *(['set artifact to "adapter"'] if has_adapter else []),
@@ -116,13 +116,8 @@ def _weights(instance: InstanceType, num_parameters: float) -> float:
 def _usable(instance: InstanceType) -> float:
     """Return the usable bytes of all GPUs together; those of the host on a CPU type."""
     if not instance.num_accelerators:
-        return _host(instance, ranks=1)
-    each = instance.accelerator_memory_gib * BYTES_PER_GIB - RESERVED_BYTES
-    return instance.num_accelerators * USABLE_SHARE * each
-
-
-def _host(instance: InstanceType, *, ranks: int) -> float:
-    return HOST_SHARE * instance.memory_gib * BYTES_PER_GIB - ranks * PROCESS_BYTES
+        return host_bytes(instance, ranks=1)
+    return instance.num_accelerators * usable_bytes(instance)
 
 
 def _cheapest(types: Iterable[InstanceType]) -> str | None:

@@ -118,6 +118,14 @@ class Peak:
         )
 
 
+def host_bytes(instance: InstanceType, *, ranks: int) -> float:
+    """Return the bytes of an instance's memory that its ranks may use beside their own processes.
+
+    Worked: ml.g5.2xlarge with 32 GiB and one rank has 0.95 x 32 - 4 = 26.4 GiB.
+    """
+    return HOST_SHARE * instance.memory_gib * BYTES_PER_GIB - ranks * PROCESS_BYTES
+
+
 def whole_model_peaks(
     num_parameters: float, instance: InstanceType, *, ranks: int
 ) -> Iterator[Peak]:
@@ -162,7 +170,7 @@ def phase_peaks(
     script, ranks = COPIES if is_copies else SHARDS, cluster.ranks_per_instance
     whole, stage = float(shape.num_parameters), stage_parameters(shape, mesh)
     shard = stage / mesh.tp / mesh.dp_shard
-    host = HOST_SHARE * cluster.hardware.instance.memory_gib * BYTES_PER_GIB - ranks * PROCESS_BYTES
+    host = host_bytes(cluster.hardware.instance, ranks=ranks)
     largest = max(shape.layer_parameters, 2 * shape.embedding_parameters)
     begun = shard + largest if script.start_is_by_layer else stage
     yield Peak(
