@@ -109,18 +109,14 @@ EVALUATION: Fields = {
         INTEGER_OR_NONE,
     ),
 }
+_SCRIPT_HELP = {
+    "evaluation_instance_type": "Empty: the training's if processing jobs support it, otherwise ml.m5.xlarge (Hugging "
+    "Face: ml.g5.12xlarge).",
+    "evaluation_volume_size_gb": "GiB. Empty: as for the training.",
+}
 SCRIPT_EVALUATION: Fields = {
-    **EVALUATION,
-    "evaluation_instance_type": (
-        "Evaluation instance type",
-        "Empty: the training's if processing jobs support it, otherwise ml.m5.xlarge (Hugging Face: ml.g5.12xlarge).",
-        named("evaluation_instance_type", or_none=True),
-    ),
-    "evaluation_volume_size_gb": (
-        "Evaluation volume",
-        "GiB. Empty: as for the training.",
-        INTEGER_OR_NONE,
-    ),
+    name: (title, _SCRIPT_HELP.get(name, help_text), schema)
+    for name, (title, help_text, schema) in EVALUATION.items()
 }
 REGISTRATION: Fields = {
     "register_when": (
