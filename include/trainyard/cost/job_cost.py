@@ -218,8 +218,13 @@ def mean_price(instances: Mapping[str, int], *, prices: Catalogue | None = None)
 
 def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
     """Return the sum of the known costs, and whether every cost was known."""
-    amounts = [cost.cost_usd for cost in costs]
-    return sum(each for each in amounts if each is not None), None not in amounts
+    return sum_usd(cost.cost_usd for cost in costs)
+
+
+def sum_usd(amounts: Iterable[float | None]) -> tuple[float, bool]:
+    """Return the sum of the known amounts in USD, and whether every amount was known."""
+    all_amounts = list(amounts)
+    return sum(each for each in all_amounts if each is not None), None not in all_amounts
 
 
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost
+from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, sum_usd
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def run_money(
     costs = [JobCost(**job.cost) for job in jobs]
     paid = ledger or {}
     amounts = _amounts(jobs, paid)
-    known = [usd for usd in amounts if usd is not None]
-    is_complete = len(known) == len(amounts) and not paid.get("unsettled")
+    of_jobs, is_known = sum_usd(amounts)
+    is_complete = is_known and not paid.get("unsettled")
     pools_usd = _warm_pools_usd(jobs, paid)
-    total = sum(known) + pools_usd
+    total = of_jobs + pools_usd
     saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
     on_demand = total + sum(saved)
     return {
@@ -112,8 +112,8 @@ def _per_unit(
     amounts: Sequence[float | None], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the cost per million tokens, per epoch and per point of loss; `amounts` has the cost of each attempt."""
-    known = [usd for usd in amounts if usd is not None]
-    training = sum(known) if amounts and len(known) == len(amounts) else None
+    known, is_complete = sum_usd(amounts)
+    training = known if amounts and is_complete else None
     tokens = _tokens_trained(history, conf)
     per_token = cost_per_unit(training, tokens)
     return {

@@ -130,8 +130,8 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
 
 def _cost_usd(result: Mapping[str, Any]) -> float | None:
     """Return the cost of a job and its earlier attempts; None if one of them is unknown."""
-    from trainyard.cost.job_cost import job_cost
+    from trainyard.cost.job_cost import job_cost, total_usd
 
-    amounts = [job_cost(each).cost_usd for each in (result, *result.get("earlier_attempts", ()))]
-    known = [each for each in amounts if each is not None]
-    return sum(known) if len(known) == len(amounts) else None
+    jobs = (result, *result.get("earlier_attempts", ()))
+    usd, is_known = total_usd(job_cost(each) for each in jobs)
+    return usd if is_known else None

@@ -16,6 +16,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.cost.job_cost import sum_usd
 from trainyard.errors import Finding, SpecError, TrainingRunError
 from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.live.accrual import accrued_usd
@@ -148,9 +149,10 @@ class RunReading:
 
     def cost_usd(self, now: float) -> float | None:
         """Return the cost of all jobs so far in USD; None if a part of it is unknown."""
-        amounts = [accrued_usd(job, now=now) for jobs in self.jobs.values() for job in jobs]
-        known = [each for each in amounts if each is not None]
-        return sum(known) if len(known) == len(amounts) and self.has_all_jobs else None
+        known, is_complete = sum_usd(
+            accrued_usd(job, now=now) for jobs in self.jobs.values() for job in jobs
+        )
+        return known if is_complete and self.has_all_jobs else None
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
-from trainyard.cost.job_cost import job_cost
+from trainyard.cost.job_cost import job_cost, sum_usd
 from trainyard.runs.live.facts import mapping
 from trainyard.task_ids import TaskId
 
@@ -203,6 +203,5 @@ def _sums(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the total cost of runs, and whether the cost of each run is known."""
-    amounts = [row["cost_usd"] for row in rows]
-    known = [each for each in amounts if each is not None]
-    return {"usd": sum(known), "is_complete": len(known) == len(amounts)}
+    usd, is_complete = sum_usd(row["cost_usd"] for row in rows)
+    return {"usd": usd, "is_complete": is_complete}
