@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sft.artifact import read_options
 from sft.errors import FineTuningError
 from sft.likelihood import HeldOut, answer_metrics, log_likelihoods, pair_metrics
-from sft.models import ADAPTER_CONFIG, has_bf16, unpacked
+from sft.models import has_bf16, is_adapter, unpacked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,7 +69,7 @@ def measure() -> dict[str, float]:
     )
     base = load(_base_place(options.hub_model))
     base_values = log_likelihoods(base, data.samples)
-    if (tuned / ADAPTER_CONFIG).is_file():
+    if is_adapter(tuned):
         model = PeftModel.from_pretrained(base, tuned).eval()
     else:
         del base

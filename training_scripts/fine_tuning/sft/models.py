@@ -52,7 +52,7 @@ class ModelOrigin:
                 would leave an adapter of a base other than `base`.
         """
         start = unpacked(channels[START]) if START in channels else None
-        if start and options.artifact == "adapter" and not (start / ADAPTER_CONFIG).is_file():
+        if start and options.artifact == "adapter" and not is_adapter(start):
             raise FineTuningError(
                 "the channel init has a whole model, so the base model is not the base of an adapter that is trained "
                 "on it; set base_model (the channel model) to that model and remove init_from (the channel init), or "
@@ -70,7 +70,7 @@ class ModelOrigin:
     @property
     def continues_adapter(self) -> bool:
         """True if the run continues to train an earlier run's adapter."""
-        return self.start is not None and (self.start / ADAPTER_CONFIG).is_file()
+        return self.start is not None and is_adapter(self.start)
 
     @property
     def weights(self) -> str:
@@ -97,6 +97,11 @@ def unpacked(folder: Path) -> Path:
             "save_pretrained wrote, or the model.tar.gz of an earlier run"
         )
     return min((path.parent for path in found), key=lambda path: len(path.parts))
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder has an adapter, not a whole model."""
+    return (folder / ADAPTER_CONFIG).is_file()
 
 
 def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
