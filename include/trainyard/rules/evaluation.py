@@ -378,7 +378,7 @@ class _OneRank:
         self._newest.clear()
 
     def passes(self, record: Record) -> bool:
-        """Return whether the rule reads this record; the first `Start` of an attempt stands for those of all ranks."""
+        """Return whether the rule reads this record; of all ranks' `Start` records, it reads an attempt's first."""
         if isinstance(record, Start):
             is_first, self._awaits_start = self._awaits_start, False
             return is_first

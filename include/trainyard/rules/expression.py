@@ -139,7 +139,7 @@ class _Expression(RuleState[Record]):
 
 
 def _field(name: str) -> str:
-    """Return the field of a record that a name in an expression stands for."""
+    """Return the name of the record's field for a name in an expression."""
     return name.removeprefix("validation_")
 
 
