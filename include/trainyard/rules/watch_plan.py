@@ -79,8 +79,8 @@ class WatchPlan:
 def with_idle_rule(rules: tuple[Any, ...], minutes: float | None) -> tuple[Any, ...]:
     """Return the run's rules, with the rule on idle accelerators if `minutes` is set.
 
-    That rule stops the training after its accelerators were idle for `minutes`. Empty `rules` mean all rules; the result
-    then has the entry `default`, which selects them.
+    That rule stops the training after its accelerators were idle for `minutes`. Empty `rules` mean all rules: the
+    result then has the entry `default`, which selects them.
     """
     if minutes is None:
         return rules
