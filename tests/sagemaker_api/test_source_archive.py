@@ -6,14 +6,17 @@ import ast
 import hashlib
 import io
 import os
+import subprocess
+import sys
 import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from trainyard.errors import SpecError
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.sagemaker_api import source_archive as module
-from trainyard.sagemaker_api.source_archive import WATCH, source_archive
+from trainyard.sagemaker_api.source_archive import ROW_RULES, WATCH, source_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +132,31 @@ def test_data_in_the_code_folder_is_refused(folder: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(SpecError, match="is too large for a code archive; got 12 B"):
         source_archive(folder)
+
+
+def test_row_rules_travel_with_the_scripts_that_import_them(folder: Path) -> None:
+    assert ROW_RULES not in names(source_archive(folder).content)
+    (folder / "train.py").write_text("from trainyard.sharding.row_rules import parse_row\n")
+    assert ROW_RULES in names(source_archive(folder).content)
+    assert ROW_RULES in names(source_archive(TRAINING_SCRIPTS / "fine_tuning").content)
+
+
+def test_row_rules_need_no_other_module_of_the_library(folder: Path, tmp_path: Path) -> None:
+    (folder / "train.py").write_text("from trainyard.sharding.row_rules import parse_row\n")
+    job = tmp_path / "job"
+    with tarfile.open(fileobj=io.BytesIO(source_archive(folder).content)) as archive:
+        archive.extractall(job, filter="data")
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import trainyard.sharding.row_rules as m; print(m.__file__)"],
+        cwd=job,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == str(job / ROW_RULES)
 
 
 def names_at_run_time(tree: ast.AST) -> Iterator[str]:

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
 FOLDER = SCRIPTS / "fine_tuning"
+INCLUDE = HERE.parents[1] / "include"
+"""For `trainyard.sharding.row_rules`, which is uploaded with the scripts."""
 LORA = {"max_steps": 12, "save_steps": 5, "learning_rate": 1e-3}
 TWO_HOSTS = {"num_ranks": 2, "num_hosts": 2}
 ZERO = {
@@ -98,7 +100,7 @@ def folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(python: Path) -> Iterator[RankServer]:
     """Yield the parent of all ranks without DeepSpeed."""
     server = RankServer(
-        python=python, preload=("train_sft", "sft.training"), path=(SCRIPTS, FOLDER)
+        python=python, preload=("train_sft", "sft.training"), path=(SCRIPTS, FOLDER, INCLUDE)
     )
     yield server
     server.close()
@@ -110,7 +112,7 @@ def zero_server(zero_python: Path) -> Iterator[RankServer]:
     server = RankServer(
         python=zero_python,
         preload=("train_sft", "sft.training", "deepspeed"),
-        path=(SCRIPTS, FOLDER),
+        path=(SCRIPTS, FOLDER, INCLUDE),
     )
     yield server
     server.close()
@@ -251,7 +253,7 @@ def check(python: Path, folder: Path, name: str, *arguments: str) -> dict[str, A
         [python, "-W", "ignore", HERE / "fine_tuning_checks.py", name, folder, *arguments],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, FOLDER))),
+            "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, FOLDER, INCLUDE))),
             "OMP_NUM_THREADS": "1",
         },
         capture_output=True,
@@ -656,7 +658,7 @@ def measured(python: Path, folder: Path, job: TuningContainer, *, data: str) -> 
         env={
             **os.environ,
             "SAGEMAKER_BASE_DIR": str(job.place),
-            "PYTHONPATH": str(SCRIPTS),
+            "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, INCLUDE))),
         },
         capture_output=True,
         text=True,

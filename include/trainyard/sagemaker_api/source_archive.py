@@ -27,9 +27,15 @@ REQUIREMENTS_NAME = "requirements.txt"
 MAX_SOURCE_BYTES = 256 * 1024**2
 WATCH = TRAINING_SCRIPTS / "trainyard_watch"
 """Folder of the package that a script imports to report its progress."""
+ROW_RULES = "trainyard/sharding/row_rules.py"
+"""The library's only module that a script may import: it needs no other module of the library."""
 ARGUMENTS_FILE = Path(__file__).with_name("trainyard_arguments.py")
 """Program that passes a job's `arguments` to its entry point."""
 _IMPORTS_WATCH = re.compile(rb"^\s*(?:from|import)\s+trainyard_watch\b", re.MULTILINE)
+_IMPORTS_ROW_RULES = re.compile(
+    rb"^\s*from\s+trainyard\.sharding\.row_rules\s+import\b", re.MULTILINE
+)
+_LIBRARIES = Path(__file__).parents[2]
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
 
@@ -53,7 +59,7 @@ def source_archive(
 
     Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends
     only on names, contents and that bit. If a script imports `trainyard_watch`, that package is added, unless the
-    folder has its own.
+    folder has its own. If a script imports from `trainyard.sharding.row_rules`, that module is added.
 
     Args:
         source_dir: the folder.
@@ -73,7 +79,7 @@ def source_archive(
         log.warning("%s: %s is a symbolic link to a folder, which is not copied", source_dir, link)
     if requirements:
         files[REQUIREMENTS_NAME] = files[requirements]
-    files = _with_watch(files) | ({ARGUMENTS_FILE.name: ARGUMENTS_FILE} if has_arguments else {})
+    files = _with_imported(files) | ({ARGUMENTS_FILE.name: ARGUMENTS_FILE} if has_arguments else {})
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packed,
@@ -107,13 +113,16 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     return (each for each in _entries(folder) if each[1].is_file() and each[1].suffix != ".pyc")
 
 
-def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
-    has_own = any(name.startswith(f"{WATCH.name}/") for name in files)
-    scripts = (path for name, path in files.items() if name.endswith(".py"))
-    if has_own or not any(map(imports_watch, scripts)):
-        return dict(files)
-    package = {f"{WATCH.name}/{name}": path for name, path in _files(WATCH)}
-    return {**files, **package}
+def _with_imported(files: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files, and those of Trainyard's modules that scripts import and the folder does not have."""
+    scripts = [path for name, path in files.items() if name.endswith(".py")]
+    added: dict[str, Path] = {}
+    has_own_watch = any(name.startswith(f"{WATCH.name}/") for name in files)
+    if not has_own_watch and any(map(imports_watch, scripts)):
+        added = {f"{WATCH.name}/{name}": path for name, path in _files(WATCH)}
+    if any(_IMPORTS_ROW_RULES.search(script.read_bytes()) for script in scripts):
+        added[ROW_RULES] = _LIBRARIES / ROW_RULES
+    return {**added, **files}
 
 
 def _findings(

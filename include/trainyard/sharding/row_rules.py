@@ -1,7 +1,7 @@
 """Rules for the JSON rows of a fine-tuning: parsing, allowed keys, and the parts that a chat template leaves out.
 
-The data check and the job apply the same rules. The job's container has no trainyard, so this file exists twice, in
-`include/trainyard/sharding` and in `training_scripts/fine_tuning/sft`; a test requires equal contents.
+The data check and the job apply the same rules. The job's container has no trainyard, so this file is uploaded with
+the scripts (`source_archive`). It must not import another module of the package.
 """
 
 from __future__ import annotations

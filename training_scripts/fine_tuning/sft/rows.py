@@ -20,7 +20,7 @@ from sft.answer_spans import (
     with_sentinels,
 )
 from sft.errors import FineTuningError
-from sft.row_rules import (
+from trainyard.sharding.row_rules import (
     key_faults,
     losses_of,
     parse_row,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerBase
 
-    from sft.row_rules import Message, Render
+    from trainyard.sharding.row_rules import Message, Render
 
 IGNORED = -100
 """Label of a token that the loss ignores: the default `ignore_index` of torch's cross entropy."""
