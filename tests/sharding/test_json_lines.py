@@ -9,9 +9,9 @@ import pytest
 
 from tests.sharding.test_bad_input import UNSPLIT, quarantine
 from trainyard.errors import DataError
-from trainyard.sharding import LocalObjects, ShardSettings
-from trainyard.sharding.jsonl_rows import JsonlTable
+from trainyard.sharding import DataFormat, LocalObjects, ShardSettings
 from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.reading import Reading
 from trainyard.sharding.source_files import SourceFile
 from trainyard.sharding.table_schema import ReplanNeededError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.sharding.conftest import Store
+    from trainyard.sharding.table_batch import Table
 
 BOM = b"\xef\xbb\xbf"
 GOOD = b"".join(b'{"id": %d}\n' % at for at in range(100))
@@ -166,13 +167,21 @@ def outcome(path: Path, content: bytes) -> tuple[list[str], int]:
     bad_rows = BadRows(1.0)
     file = SourceFile(name=path.name, uri=str(path), size=len(content))
     try:
-        table = JsonlTable([file], LocalObjects(path.parent), ShardSettings(), bad_rows)
+        reading = Reading(
+            data_format=DataFormat.JSONL,
+            files=[file],
+            objects=LocalObjects(path.parent),
+            settings=ShardSettings(),
+            folder=path.parent,
+            bad_rows=bad_rows,
+        )
+        table = reading.table()
         return rows_of(table, bad_rows), bad_rows.count
     except DataError as error:
         return [str(error)], 0
 
 
-def rows_of(table: JsonlTable, bad_rows: BadRows) -> list[str]:
+def rows_of(table: Table, bad_rows: BadRows) -> list[str]:
     bad_rows.clear()
     try:
         return [repr(row) for _, each in table.batches() for row in each.batch.to_pylist()]

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainyard.sharding import LocalObjects
-from trainyard.sharding.parquet_rows import BATCH_BYTES, ParquetTable
+from trainyard.sharding import DataFormat, LocalObjects, ShardSettings
+from trainyard.sharding.parquet_rows import BATCH_BYTES
 from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.reading import Reading
 from trainyard.sharding.source_files import SourceFile
 
 ROWS_A_GROUP = 250_000
@@ -74,6 +75,19 @@ def test_large_table_is_sharded_in_little_memory(tmp_path: Path) -> None:
     assert found["peak"] < PEAK_LIMIT_BYTES
 
 
+def reading_of(file: SourceFile, **settings: Any) -> Reading:
+    """Return the reading of a single Parquet file."""
+    folder = Path(file.uri).parent
+    return Reading(
+        data_format=DataFormat.PARQUET,
+        files=[file],
+        objects=LocalObjects(folder),
+        settings=ShardSettings(**settings),
+        folder=folder,
+        bad_rows=BadRows(0.0),
+    )
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())], ids=str)
 def test_lists_are_read_in_batches_of_bounded_bytes(tmp_path: Path, kind: pa.DataType) -> None:
     num_rows, length = 20_000, 200
@@ -88,7 +102,7 @@ def test_lists_are_read_in_batches_of_bounded_bytes(tmp_path: Path, kind: pa.Dat
     pq.write_table(pa.table({"a.b": range(num_rows), "ids": lists}), path, row_group_size=num_rows)
     file = SourceFile(name="t.parquet", uri=str(path), size=path.stat().st_size)
 
-    table = ParquetTable([file], LocalObjects(tmp_path), tmp_path, BadRows(0.0), only="ids")
+    table = reading_of(file, text_column="ids").table()
     batches = [batch.batch for _, batch in table.batches()]
 
     assert sum(batch.num_rows for batch in batches) == num_rows
@@ -107,7 +121,7 @@ def test_strings_that_share_a_prefix_are_read_in_batches_of_bounded_bytes(tmp_pa
     assert path.stat().st_size * 100 < texts.nbytes
     file = SourceFile(name="t.parquet", uri=str(path), size=path.stat().st_size)
 
-    table = ParquetTable([file], LocalObjects(tmp_path), tmp_path, BadRows(0.0))
+    table = reading_of(file).table()
     sizes = [(batch.batch.num_rows, batch.batch.nbytes) for _, batch in table.batches()]
 
     assert sum(rows for rows, _ in sizes) == num_rows

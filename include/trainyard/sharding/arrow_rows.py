@@ -20,14 +20,13 @@ from trainyard.sharding.columnar_schema import (
 )
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
-from trainyard.sharding.table_batch import TableBatch
+from trainyard.sharding.table_batch import ChangingSchema, TableBatch
 from trainyard.sharding.table_schema import ReplanNeededError, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.sharding.objects import Objects
-    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Reading
     from trainyard.sharding.source_files import SourceFile
 
 BATCH_BYTES = 8 * 1024**2
@@ -39,47 +38,26 @@ _FILE_START_BYTES = 8
 _MAX_FOOTER_BYTES = 64 * 1024**2
 
 
-class ArrowTable:
+class ArrowTable(ChangingSchema):
     """Arrow files of one schema.
 
-    Args:
-        files: files in the order of reading. A remote file is copied to the folder while it is read.
-        objects: store of remote files.
-        folder: folder of these copies.
-        bad_rows: collects rows with strings that are not UTF-8.
-        ignored: columns that are not read.
-        only: the only column to read; None = all. The caller checks its strings.
+    A remote file is copied to the folder of the reading while it is read. Rows with strings that are not UTF-8 are bad
+    rows, but the caller checks the strings of a text column.
 
     Raises:
         DataError: the first file cannot be read, or the names of its columns are not unique or not UTF-8.
     """
 
-    def __init__(
-        self,
-        files: list[SourceFile],
-        objects: Objects,
-        folder: Path,
-        bad_rows: BadRows,
-        *,
-        ignored: frozenset[str] = frozenset(),
-        only: str | None = None,
-    ) -> None:
-        self._files, self._objects, self._folder = files, objects, folder
-        self._bad_rows, self._ignored, self._only = bad_rows, ignored, only
-        self.nullable: set[str] = set()
-        with self._opened(files[0]) as (_, reader):
+    def __init__(self, reading: Reading) -> None:
+        self._reading, self._only = reading, reading.settings.text_column
+        self._ignored = frozenset(reading.settings.ignore_columns)
+        first = reading.files[0]
+        with self._opened(first) as (_, reader):
             self.names = list(reader.schema.names)
-            self._known = None if only else {*self.names, *ignored}
-            self._check_names(files[0], reader.schema)
-            self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
-
-    def replan(self, column: str, kind: pa.DataType | None) -> None:
-        """Change a column's type to one that holds the values of all files so far; with None, expect missing values."""
-        if kind is None:
-            self.nullable.add(column)
-        else:
-            at = self.schema.get_field_index(column)
-            self.schema = self.schema.set(at, pa.field(column, kind))
+            self._known = None if self._only else {*self.names, *self._ignored}
+            self._check_names(first, reader.schema)
+            schema = wanted_schema(reader.schema, ignored=self._ignored, only=self._only)
+        super().__init__(schema, set())
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
@@ -88,9 +66,9 @@ class ArrowTable:
             DataError: a file cannot be read, or has other columns than the first, or two of the same name.
             ReplanNeededError: a file has a wider type in a column.
         """  # noqa: DOC501 - the named functions return a DataError
-        progress = ReadProgress(self._files)
+        progress = ReadProgress(self._reading.files)
         texts = [] if self._only else text_columns(self.schema)
-        for file in self._files:
+        for file in self._reading.files:
             first = 1
             with self._opened(file) as (source, reader):
                 self._join(file, reader.schema)
@@ -104,7 +82,7 @@ class ArrowTable:
                             with_types(_decoded(part), self.schema),
                             first,
                             texts=texts,
-                            bad_rows=self._bad_rows,
+                            bad_rows=self._reading.bad_rows,
                         )
                         yield file, TableBatch(batch=good, done=done, first_line=first)
                         first += part.num_rows
@@ -135,8 +113,8 @@ class ArrowTable:
         """  # noqa: DOC501 - the named function returns a DataError
         path = Path(file.uri)
         if file.is_remote:
-            path = self._folder / "source.arrow"
-            download(self._objects, file.uri, path, etag=file.etag)
+            path = self._reading.folder / "source.arrow"
+            download(self._reading.objects, file.uri, path, etag=file.etag)
         with pa.OSFile(str(path)) as source:
             try:
                 magic = source.read(len(_FILE_MAGIC))

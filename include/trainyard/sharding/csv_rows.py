@@ -49,13 +49,12 @@ from trainyard.sharding.csv_types import (
 )
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
-from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
+from trainyard.sharding.table_batch import ChangingSchema, TableBatch, may_be_inexact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.sharding.objects import Objects
-    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Reading
     from trainyard.sharding.settings import ShardSettings
 
 _SAMPLE_FILES = 4
@@ -68,27 +67,19 @@ _Records = list[tuple[int, CsvRecord]]
 """Rows as (number of the first line, record), including those with text after a closing quote."""
 
 
-class CsvTable(TextSchema):
+class CsvTable(ChangingSchema):
     """Csv files, each with a header line. The column types are inferred from the first rows of up to four files.
 
-    Args:
-        files: the files, read in this order.
-        objects: opens remote files.
-        settings: the settings; `category_columns` are always read as strings.
-        bad_rows: receives rows with a wrong number of fields, a wrong type or a wrong encoding.
+    `category_columns` are always read as strings. Rows with a wrong number of fields, a wrong type or a wrong encoding
+    are bad rows.
 
     Raises:
         DataError: a file cannot be read or has other columns than the first.
     """
 
-    def __init__(
-        self,
-        files: list[SourceFile],
-        objects: Objects,
-        settings: ShardSettings,
-        bad_rows: BadRows,
-    ) -> None:
-        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+    def __init__(self, reading: Reading) -> None:
+        files, settings = reading.files, reading.settings
+        self._files, self._objects, self._bad_rows = files, reading.objects, reading.bad_rows
         self._settings = settings
         csv.field_size_limit(MAX_LINE_BYTES)
         self.names: list[str] = []

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from trainyard.errors import DataError, SpecError
-from trainyard.sharding.line_blocks import LineBlock, line_blocks
 from trainyard.sharding.source_files import ReadProgress, SourceFile
-from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
+from trainyard.sharding.table_batch import ChangingSchema, TableBatch, may_be_inexact
 from trainyard.sharding.table_schema import (
     ReplanNeededError,
     inexact_numbers,
@@ -30,25 +29,23 @@ from trainyard.sharding.table_schema import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trainyard.sharding.line_blocks import LineBlock
     from trainyard.sharding.objects import Objects
-    from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.settings import ShardSettings
+    from trainyard.sharding.reading import Reading
 
 _SAMPLE_FILES = 4
 _SAMPLE_LINES = 20_000
 
 
-class JsonlTable(TextSchema):
+class JsonlTable(ChangingSchema):
     """Files with one JSON object per line. Columns and types come from the first lines of up to four files.
 
     A column that is not in these lines is added when it first occurs. With a text column, only that column is read; it
-    may have lists of token ids.
+    may have lists of token ids. `category_columns` become strings, even if they contain numbers. Lines that are not
+    JSON objects, or whose values have another type, are bad rows.
 
     Args:
-        files: the files, read in this order.
-        objects: opens remote files.
-        settings: `category_columns` become strings, even if they contain numbers.
-        bad_rows: collects lines that are not JSON objects, or whose values have another type.
+        reading: the files and their settings.
         blocks: reads the lines of a file; the rows of another format can be given as JSON lines.
 
     Raises:
@@ -57,15 +54,10 @@ class JsonlTable(TextSchema):
     """
 
     def __init__(
-        self,
-        files: list[SourceFile],
-        objects: Objects,
-        settings: ShardSettings,
-        bad_rows: BadRows,
-        *,
-        blocks: Callable[[SourceFile, Objects], Iterator[LineBlock]] = line_blocks,
+        self, reading: Reading, blocks: Callable[[SourceFile, Objects], Iterator[LineBlock]]
     ) -> None:
-        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        files, objects, settings = reading.files, reading.objects, reading.settings
+        self._files, self._objects, self._bad_rows = files, objects, reading.bad_rows
         self._blocks = blocks
         self._settings = settings
         rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]

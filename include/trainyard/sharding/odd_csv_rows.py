@@ -24,15 +24,14 @@ from trainyard.sharding.csv_quotes import QuoteCheck
 from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, typed_rows
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
-from trainyard.sharding.table_batch import TableBatch, TextSchema
+from trainyard.sharding.table_batch import ChangingSchema, TableBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import TextIOWrapper
 
-    from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.settings import ShardSettings
+    from trainyard.sharding.reading import Reading
 
 _CHUNK_ROWS = 20_000
 _SHOWN_BYTES = 20
@@ -52,7 +51,7 @@ class _Chunk(NamedTuple):
     texts: list[str]
 
 
-class OddCsvTable(TextSchema):
+class OddCsvTable(ChangingSchema):
     """Csv files that are read with the user's `csv_options`, which are named as in `pandas.read_csv`.
 
     This table is slower than `CsvTable` and as strict.
@@ -61,14 +60,9 @@ class OddCsvTable(TextSchema):
         DataError: a file cannot be read, or has other columns than the first.
     """
 
-    def __init__(
-        self,
-        files: list[SourceFile],
-        objects: Objects,
-        settings: ShardSettings,
-        bad_rows: BadRows,
-    ) -> None:
-        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+    def __init__(self, reading: Reading) -> None:
+        files, settings = reading.files, reading.settings
+        self._files, self._objects, self._bad_rows = files, reading.objects, reading.bad_rows
         self._settings = settings
         options = dict(settings.csv_options)
         self._decimal = options.get("decimal", ".")

@@ -23,8 +23,8 @@ from trainyard.sharding.columnar_schema import (
     with_types,
 )
 from trainyard.sharding.objects import download
-from trainyard.sharding.source_files import SourceFile, unreadable
-from trainyard.sharding.table_batch import TableBatch
+from trainyard.sharding.source_files import unreadable
+from trainyard.sharding.table_batch import ChangingSchema, TableBatch
 from trainyard.sharding.table_schema import inexact_time
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from trainyard.sharding.objects import Objects
-    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Reading
+    from trainyard.sharding.source_files import SourceFile
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024**2
@@ -52,38 +52,24 @@ _SPARK = b"org.apache.spark.version"
 _VALUE_BYTES = {"INT32": 4, "INT64": 8}
 
 
-class ParquetTable:
+class ParquetTable(ChangingSchema):
     """Parquet files of one schema.
 
-    Args:
-        files: files in the order of reading. A remote file is copied to the folder while it is read.
-        objects: store of remote files.
-        folder: folder of these copies.
-        bad_rows: collects rows with strings that are not UTF-8.
-        ignored: columns that are not read.
-        only: the only column to read; None = all. The caller checks its strings.
+    A remote file is copied to the folder of the reading while it is read. Rows with strings that are not UTF-8 are bad
+    rows, but the caller checks the strings of a text column.
 
     Raises:
         DataError: a file cannot be read, names a column twice, or has other columns than the first.
     """
 
-    def __init__(
-        self,
-        files: list[SourceFile],
-        objects: Objects,
-        folder: Path,
-        bad_rows: BadRows,
-        *,
-        ignored: frozenset[str] = frozenset(),
-        only: str | None = None,
-    ) -> None:
-        self._files, self._objects, self._folder = files, objects, folder
-        self._bad_rows = bad_rows
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(pa.schema([]), set())
+        self._reading, only = reading, reading.settings.text_column
+        ignored = frozenset(reading.settings.ignore_columns)
         self._strings: list[str] = []
-        self.nullable: set[str] = set()
         self.num_rows = 0
         self.names: list[str] = []
-        for at, file in enumerate(files):
+        for at, file in enumerate(reading.files):
             with self._opened(file) as opened:
                 schema = opened.schema_arrow
                 check_names(file, [name for name in schema.names if name not in ignored])
@@ -98,13 +84,6 @@ class ParquetTable:
         self._checked = [] if only else text_columns(self.schema)
         self._strings = [field.name for field in self.schema if is_string(field.type)]
 
-    def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column.
-
-        `kind` is ignored, because the planned type already fits all files.
-        """
-        self.nullable.add(column)
-
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
 
@@ -112,7 +91,7 @@ class ParquetTable:
             DataError: a file cannot be read.
         """
         done = 0
-        for file in self._files:
+        for file in self._reading.files:
             with self._opened(file, is_planned=True) as opened:
                 left = self._rows_to_read(file, opened)
                 first = 1
@@ -126,7 +105,7 @@ class ParquetTable:
                         with_types(kept, self.schema),
                         first,
                         texts=self._checked,
-                        bad_rows=self._bad_rows,
+                        bad_rows=self._reading.bad_rows,
                     )
                     yield file, TableBatch(batch=good, done=share, first_line=first)
                     first += kept.num_rows
@@ -152,8 +131,8 @@ class ParquetTable:
     def _opened(self, file: SourceFile, *, is_planned: bool = False) -> Iterator[pq.ParquetFile]:
         path = Path(file.uri)
         if file.is_remote:
-            path = self._folder / "source.parquet"
-            download(self._objects, file.uri, path, etag=file.etag)
+            path = self._reading.folder / "source.parquet"
+            download(self._reading.objects, file.uri, path, etag=file.etag)
         try:
             metadata = pq.read_metadata(path)
             opened = pq.ParquetFile(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
+from trainyard.sharding.line_blocks import line_blocks
 from trainyard.sharding.settings import UNTABLED, DataFormat, ShardSettings
 from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.text_rows import TextBatch, text_file_rows
@@ -49,40 +50,25 @@ class Reading:
         Raises:
             DataError: a file cannot be read.
         """
-        if self.data_format in {DataFormat.PARQUET, DataFormat.ARROW}:
-            from trainyard.sharding.arrow_rows import ArrowTable
+        if self.data_format is DataFormat.PARQUET:
             from trainyard.sharding.parquet_rows import ParquetTable
 
-            is_parquet = self.data_format is DataFormat.PARQUET
-            return (ParquetTable if is_parquet else ArrowTable)(
-                self.files,
-                self.objects,
-                self.folder,
-                self.bad_rows,
-                ignored=frozenset(self.settings.ignore_columns),
-                only=self.settings.text_column,
-            )
-        if self.data_format is DataFormat.JSONL:
+            return ParquetTable(self)
+        if self.data_format is DataFormat.ARROW:
+            from trainyard.sharding.arrow_rows import ArrowTable
+
+            return ArrowTable(self)
+        if (blocks := self._json_blocks()) is not None:
             from trainyard.sharding.jsonl_rows import JsonlTable
 
-            return JsonlTable(self.files, self.objects, self.settings, self.bad_rows)
-        if (blocks := _sample_blocks(self.data_format)) is not None:
-            from trainyard.sharding.jsonl_rows import JsonlTable
-
-            return JsonlTable(
-                self.files,
-                self.objects,
-                self.settings,
-                self.bad_rows,
-                blocks=partial(blocks, settings=self.settings),
-            )
+            return JsonlTable(self, blocks)
         if self.settings.csv_options:
             from trainyard.sharding.odd_csv_rows import OddCsvTable
 
-            return OddCsvTable(self.files, self.objects, self.settings, self.bad_rows)
+            return OddCsvTable(self)
         from trainyard.sharding.csv_rows import CsvTable
 
-        return CsvTable(self.files, self.objects, self.settings, self.bad_rows)
+        return CsvTable(self)
 
     def token_rows(self, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
         """Yield the rows that become tokens, from text files, token arrays or one column of a table.
@@ -99,19 +85,35 @@ class Reading:
         if self.data_format is DataFormat.TOKENS:
             from trainyard.sharding.token_rows import token_array_rows
 
-            yield from token_array_rows(
-                self.files, self.objects, self.bad_rows, vocabulary=vocabulary
-            )
+            yield from token_array_rows(self, vocabulary)
             return
         progress = ReadProgress(self.files)
         for file in self.files:
-            yield from text_file_rows(
-                file,
-                self.objects,
-                self.bad_rows,
-                row_bytes=self.settings.text_row_bytes,
-                progress=progress,
-            )
+            yield from text_file_rows(file, self, progress)
+
+    def _json_blocks(self) -> Callable[[SourceFile, Objects], Iterator[LineBlock]] | None:
+        """Return the function that reads a file as JSON lines; None if the format has another reader."""
+        match self.data_format:
+            case DataFormat.JSONL:
+                return line_blocks
+            case DataFormat.WEBDATASET:
+                from trainyard.sharding.webdataset_rows import sample_blocks
+
+                return partial(sample_blocks, settings=self.settings)
+            case DataFormat.MDS:
+                from trainyard.sharding.mds_rows import shard_blocks
+
+                return partial(shard_blocks, settings=self.settings)
+            case DataFormat.TFRECORD:
+                from trainyard.sharding.tfrecord_rows import example_blocks
+
+                return partial(example_blocks, settings=self.settings)
+            case DataFormat.RECORDIO:
+                from trainyard.sharding.recordio_rows import record_io_blocks
+
+                return partial(record_io_blocks, settings=self.settings)
+            case _:
+                return None
 
     def _column_rows(self, column: str, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
         """Yield the rows of a column: lists of token ids, or texts."""
@@ -123,29 +125,6 @@ class Reading:
             yield from token_column_rows(table, column, self.bad_rows, vocabulary=vocabulary)
         else:
             yield from text_column_rows(table, column, self.bad_rows)
-
-
-def _sample_blocks(data_format: DataFormat) -> Callable[..., Iterator[LineBlock]] | None:
-    """Return the reader that yields the samples of a format as JSON lines; None if it has another reader."""
-    match data_format:
-        case DataFormat.WEBDATASET:
-            from trainyard.sharding.webdataset_rows import sample_blocks
-
-            return sample_blocks
-        case DataFormat.MDS:
-            from trainyard.sharding.mds_rows import shard_blocks
-
-            return shard_blocks
-        case DataFormat.TFRECORD:
-            from trainyard.sharding.tfrecord_rows import example_blocks
-
-            return example_blocks
-        case DataFormat.RECORDIO:
-            from trainyard.sharding.recordio_rows import record_io_blocks
-
-            return record_io_blocks
-        case _:
-            return None
 
 
 def _no_columns(text_column: str) -> Finding:

@@ -55,8 +55,8 @@ class Table(Protocol):
         """Yield all rows from the start, with the types of `schema`."""
 
 
-class TextSchema:
-    """Column types of text files, derived from the rows read so far.
+class ChangingSchema:
+    """Column types of files whose rows may need other types than the first ones.
 
     Attributes:
         schema: the type in which each column is read.

@@ -10,8 +10,8 @@ from trainyard.sharding.line_blocks import line_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Reading
     from trainyard.sharding.source_files import ReadProgress, SourceFile
 
 
@@ -24,9 +24,9 @@ class TextBatch:
 
 
 def text_file_rows(
-    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: ReadProgress
+    file: SourceFile, reading: Reading, progress: ReadProgress
 ) -> Iterator[TextBatch]:
-    """Yield a text file's rows in batches. Rows are pieces of at least `row_bytes` that end at line ends.
+    """Yield a text file's rows in batches. Rows are pieces of at least `text_row_bytes` that end at line ends.
 
     The last row, or the only row of a small file, may be smaller. Text that is appended to the file later changes the
     last row only.
@@ -34,8 +34,9 @@ def text_file_rows(
     Raises:
         DataError: the file cannot be read.
     """
+    bad_rows, row_bytes = reading.bad_rows, reading.settings.text_row_bytes
     carry, carry_line = b"", 1
-    for block in line_blocks(file, objects):
+    for block in line_blocks(file, reading.objects):
         if not carry:
             carry_line = block.first_line
         pieces, carry, next_line = _pieces(carry + block.data, carry_line, row_bytes)

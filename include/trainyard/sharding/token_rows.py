@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Reading
     from trainyard.sharding.source_files import SourceFile
 
 BLOCK_TOKENS = 1 << 20
@@ -99,9 +100,7 @@ class TokenLayout:
         return _with_cuts(found.astype(np.int64), len(tokens))
 
 
-def token_array_rows(
-    files: list[SourceFile], objects: Objects, bad_rows: BadRows, *, vocabulary: Vocabulary
-) -> Iterator[TokenBatch]:
+def token_array_rows(reading: Reading, vocabulary: Vocabulary) -> Iterator[TokenBatch]:
     """Yield the rows of token arrays. An empty row, or one with an id outside the vocabulary, is a bad row.
 
     A row is a document of a Megatron index, or a row of an array of two axes. In other arrays a row ends with the end
@@ -110,21 +109,21 @@ def token_array_rows(
     Raises:
         DataError: a file cannot be read, or is not an array of token ids.
     """  # noqa: DOC501 - the named function returns a DataError
-    progress = ReadProgress(files)
-    indexes = {file.name: file for file in files if suffix_of(file.name) == INDEX_SUFFIX}
-    arrays = [file for file in files if file.name not in indexes]
+    progress = ReadProgress(reading.files)
+    indexes = {file.name: file for file in reading.files if suffix_of(file.name) == INDEX_SUFFIX}
+    arrays = [file for file in reading.files if file.name not in indexes]
     _check_indexes(indexes, arrays)
     for file in arrays:
         index = indexes.get(_index_name(file.name))
         try:
-            for at, tokens, ends, position in _rows(file, index, objects, vocabulary):
+            for at, tokens, ends, position in _rows(file, index, reading.objects, vocabulary):
                 batch = good_rows(
                     tokens,
                     ends,
                     file=file.name,
                     line_of=partial(operator.add, at),
                     vocabulary=vocabulary,
-                    bad_rows=bad_rows,
+                    bad_rows=reading.bad_rows,
                     holder="the document",
                 )
                 yield TokenBatch(tokens=batch[0], ends=batch[1], done=progress.at(file, position))
