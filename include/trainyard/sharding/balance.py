@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainyard.errors import DataError
-from trainyard.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
+from trainyard.sharding.shard_file import TokenShardFile
+from trainyard.sharding.split_writer import ColumnSplitWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from trainyard.sharding.shard_file import LocalShard
     from trainyard.sharding.split_writer import Finished
 
 _REPLAY_ROWS = 65_536
@@ -60,23 +62,15 @@ def _balance_columns(
 ) -> None:
     num_rows = sum(part.rows for part in parts)
     columns = [(place.name, place.dtype) for place in parts[0].columns]
-    number, shard = 0, None
+
+    def num_rows_of(number: int, written: int) -> int:
+        return num_rows * (number + 1) // num_shards - written
+
+    writer = ColumnSplitWriter(split, folder, num_rows_of, finished, columns=columns)
     for part in parts:
         buffers = [part.buffer(name) for name, _ in columns]
-        start = 0
-        while start < part.rows:
-            if shard is None:
-                capacity = num_rows * (number + 1) // num_shards - num_rows * number // num_shards
-                path = folder / f"shard-{number:05d}.bin"
-                shard = ColumnShardFile(
-                    path, columns=columns, capacity=capacity, split=split, number=number
-                )
-            end = min(part.rows, start + _REPLAY_ROWS, start + shard.room)
-            shard.append([buffer[start:end] for buffer in buffers])
-            start = end
-            if shard.room == 0:
-                finished(shard.close())
-                number, shard = number + 1, None
+        for start in range(0, part.rows, _REPLAY_ROWS):
+            writer.append([buffer[start : start + _REPLAY_ROWS] for buffer in buffers])
 
 
 def _balance_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from trainyard.sharding.pass_context import Written
 from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.settings import TYPED
 from trainyard.sharding.split_rule import SPLITS
-from trainyard.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
+from trainyard.sharding.split_writer import ColumnSplitWriter
 from trainyard.sharding.statistics import ColumnMoments, DistinctValues
 from trainyard.sharding.table_encoder import TableEncoder, buffers_of
 from trainyard.sharding.table_schema import (
@@ -28,7 +29,6 @@ from trainyard.sharding.table_schema import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -67,21 +67,15 @@ def _read_once(context: PassContext, table: Table) -> Written:
     plans = plan_columns(table.schema, table.names, table.nullable, settings)
     encoder = TableEncoder(plans, max_categories=settings.max_categories)
     columns = buffers_of(plans)
-
-    def open_writer(
-        split: str, folder: Path, next_weight: NextWeight, finished: Finished
-    ) -> ColumnSplitWriter:
-        return ColumnSplitWriter(
-            split, folder, columns=columns, next_weight=next_weight, finished=finished
-        )
-
     row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
     names, validity = [name for name, _ in columns], {plan.name: plan.validity for plan in plans}
     numeric = [plan for plan in plans if plan.kind is not ColumnKind.CATEGORY]
     moments = {plan.name: ColumnMoments() for plan in numeric}
     distinct = {plan.name: DistinctValues() for plan in numeric if plan.role is Role.TARGET}
     with (
-        context.shard_set(open_writer, unit_bytes=row_bytes) as shards,
+        context.shard_set(
+            partial(ColumnSplitWriter, columns=columns), unit_bytes=row_bytes
+        ) as shards,
         prefetched(table.batches()) as batches,
         prefetched(_split_batches(batches, plans, encoder, context)) as split_batches,
     ):

@@ -23,7 +23,7 @@ class _SplitWriter(Generic[ShardFile]):
     """Writer of a split: its open shard, and its number of shards and weight so far."""
 
     def __init__(
-        self, split: str, folder: Path, *, next_weight: NextWeight, finished: Finished
+        self, split: str, folder: Path, next_weight: NextWeight, finished: Finished
     ) -> None:
         self._split, self._folder = split, folder
         self._next_weight, self._finished = next_weight, finished
@@ -49,9 +49,9 @@ class TokenSplitWriter(_SplitWriter[TokenShardFile]):
     """Writer of token rows. A row is never split over shards."""
 
     def __init__(
-        self, split: str, folder: Path, *, dtype: str, next_weight: NextWeight, finished: Finished
+        self, split: str, folder: Path, next_weight: NextWeight, finished: Finished, *, dtype: str
     ) -> None:
-        super().__init__(split, folder, next_weight=next_weight, finished=finished)
+        super().__init__(split, folder, next_weight, finished)
         self._dtype = dtype
         self._target = 0
         self.rows = 0
@@ -90,12 +90,12 @@ class ColumnSplitWriter(_SplitWriter[ColumnShardFile]):
         self,
         split: str,
         folder: Path,
-        *,
-        columns: Sequence[tuple[str, str]],
         next_weight: NextWeight,
         finished: Finished,
+        *,
+        columns: Sequence[tuple[str, str]],
     ) -> None:
-        super().__init__(split, folder, next_weight=next_weight, finished=finished)
+        super().__init__(split, folder, next_weight, finished)
         self._columns = columns
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.sharding.pass_context import Written
 from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.split_rule import SPLITS, text_hashes
-from trainyard.sharding.split_writer import Finished, NextWeight, TokenSplitWriter
+from trainyard.sharding.split_writer import TokenSplitWriter
 from trainyard.sharding.statistics import TokenCounts, unigram_loss_nats
 from trainyard.sharding.token_rows import TokenBatch, chosen_rows
 from trainyard.sharding.tokenizer import (
@@ -23,7 +24,6 @@ from trainyard.sharding.tokenizer import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -67,14 +67,7 @@ def _write_splits(
 ) -> dict[str, Split]:
     """Write every row to its split, adding its tokens to the split's counts."""
     dtype = token_dtype(vocabulary.vocab_size)
-
-    def open_writer(
-        split: str, folder: Path, next_weight: NextWeight, finished: Finished
-    ) -> TokenSplitWriter:
-        return TokenSplitWriter(
-            split, folder, dtype=dtype, next_weight=next_weight, finished=finished
-        )
-
+    open_writer = partial(TokenSplitWriter, dtype=dtype)
     with (
         context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize) as shards,
         prefetched(context.reading.token_rows(vocabulary)) as batches,
