@@ -22,7 +22,7 @@ from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.shard_count import held_out_shards
 from trainyard.sharding.source_files import SourceFile
 from trainyard.sharding.split_rule import SplitRule, text_hashes
-from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.statistics import ColumnMoments, baseline
 from trainyard.sharding.uploads import MAX_WAITING, NUM_THREADS, Uploads
 
 if TYPE_CHECKING:
@@ -148,10 +148,8 @@ def test_moments_of_large_equal_numbers_merge_with_others() -> None:
 
 
 def test_unigram_loss_worked_example() -> None:
-    train, other = TokenCounts(2), TokenCounts(2)
-    train.add(np.array([0, 0, 0, 1]))
-    other.add(np.array([0, 1]))
-    assert unigram_loss_nats(train, other) == pytest.approx(0.752, abs=5e-4)
+    found = baseline({"train": np.array([3, 1]), "validation": np.array([1, 1])})
+    assert found == {"unigram_loss_nats": pytest.approx(0.752, abs=5e-4)}
 
 
 @given(

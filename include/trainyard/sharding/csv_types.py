@@ -29,9 +29,6 @@ _WITH_POINT = r"^[+-]?\d+\.\d+$"
 _WITH_EXPONENT = r"[eE]"
 _NUMERIC_SHARE = 0.9
 
-Wrong = list[tuple[int, str]]
-"""Positions and texts of values that are not of their column's type."""
-
 
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
     """Return the type of a column from a sample of its strings, in which null is a missing value.
@@ -79,10 +76,10 @@ def are_numbers(values: pa.Array) -> bool:
     return pc.all(pc.match_substring_regex(values, _NUMBER)).as_py() is not False
 
 
-def parse_column(
+def _parsed(
     values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str
-) -> tuple[pa.Array, Wrong]:
-    """Return strings converted to a type, with null for missing and invalid ones, and the invalid strings.
+) -> tuple[pa.Array, list[int]]:
+    """Return strings converted to a type, with null for missing and invalid ones, and the positions of invalid ones.
 
     Args:
         values: the strings.
@@ -118,9 +115,8 @@ def parse_column(
             parsed = usable.cast(kind)
             fits = pc.and_(fits, pc.invert(is_beyond_float(usable)))
     wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))
-    positions = pc.indices_nonzero(wrong).to_pylist()
     parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
-    return parsed, [(at, values[at].as_py()) for at in positions]
+    return parsed, pc.indices_nonzero(wrong).to_pylist()
 
 
 def typed_rows(
@@ -135,25 +131,21 @@ def typed_rows(
     Args:
         columns: the strings of each column.
         schema: the types.
-        settings: see `parse_column`.
+        settings: determine the type of a column that was empty so far.
         plain_numbers: rewrites numbers with other separators as `1234.5`; None if all have this form.
 
     Raises:
-        ReplanNeededError, DataError: see `parse_column`.
+        ReplanNeededError: a column is of another type.
+        DataError: a column has whole numbers that its type cannot represent.
     """
     parsed, faults = [], {}
     for field in schema:
         strings = plain = columns[field.name]
         if plain_numbers is not None and field.type != pa.string():
             plain = plain_numbers(strings)
-        values, wrong = parse_column(
-            plain,
-            field.type,
-            settings,
-            name=field.name,
-        )
+        values, wrong = _parsed(plain, field.type, settings, name=field.name)
         parsed.append(values)
-        for at, _ in wrong:
+        for at in wrong:
             text = strings[at].as_py()[:50]
             faults[at] = f"wrong type: column {field.name!r} is {field.type}, got {text!r}"
     batch = pa.RecordBatch.from_arrays(parsed, schema=schema)

@@ -17,13 +17,14 @@ complete. A shard is a file of contiguous little-endian buffers, each 64-byte al
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import ContractError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FORMAT = "trainyard-shards"
 VERSION = 2
@@ -63,6 +64,21 @@ class Split:
     num_rows: int
     shards: tuple[Shard, ...]
     num_tokens: int | None = None
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> Split:
+        """Return the split of these shards, with their positions in it."""
+        first_rows = [0, *accumulate(shard.rows for shard in shards)]
+        first_tokens = [0, *accumulate(shard.num_tokens or 0 for shard in shards)]
+        has_tokens = shards[0].num_tokens is not None
+        return cls(
+            num_rows=first_rows[-1],
+            num_tokens=first_tokens[-1] if has_tokens else None,
+            shards=tuple(
+                replace(shard, first_row=row, first_token=token if has_tokens else None)
+                for shard, row, token in zip(shards, first_rows, first_tokens, strict=False)
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,18 +10,18 @@ import numpy as np
 
 from trainyard.errors import DataError
 from trainyard.sharding.balance import too_few_rows
-from trainyard.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
+from trainyard.sharding.index import SchemaColumn, Shard, ShardIndex, Split
 from trainyard.sharding.parts import PartIndex, read_parts
 from trainyard.sharding.plan import finished_index, warn_of_older_layout
 from trainyard.sharding.quarantine import BadRows
-from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
+from trainyard.sharding.run import folder_under_way, upload_index
 from trainyard.sharding.split_rule import SPLITS, SplitRule
-from trainyard.sharding.statistics import MAX_CLASSES, ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.statistics import MAX_CLASSES, ColumnMoments, baseline
 from trainyard.sharding.table_schema import EXACT, merged_dtype
 from trainyard.sharding.uploads import Sent, Uploads, delete_drafts, digest_file, final_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trainyard.sharding.objects import Objects
@@ -62,8 +62,7 @@ def _merged(plan: DatasetPlan, objects: Objects, work_dir: Path | None) -> Shard
     parts = read_parts(plan, objects)
     filled = [part for part in parts if part.index.splits]
     bad_rows = _all_bad_rows(plan, parts, objects)
-    num_read = plan.settings.num_read(sum(part.index.num_rows for part in parts))
-    bad_rows.check(num_read)
+    bad_rows.check(plan.settings.num_read(sum(part.index.num_rows for part in parts)))
     _check_splits(plan, filled)
     with (
         folder_under_way(work_dir) as folder,
@@ -73,24 +72,9 @@ def _merged(plan: DatasetPlan, objects: Objects, work_dir: Path | None) -> Shard
             splits, described = _merged_columns(plan, filled, uploads, folder)
         else:
             splits, described = _merged_tokens(plan, filled, uploads, folder)
-        if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
-            uploads.send(folder / "bad-rows.jsonl", QUARANTINE_NAME)
-        uploads.wait()
-        index = ShardIndex(
-            fingerprint=plan.fingerprint,
-            source=plan.source,
-            settings=plan.described,
-            algorithms=plan.algorithms,
-            splits=splits,
-            bad_rows={
-                "count": bad_rows.count,
-                "fraction": bad_rows.check(num_read),
-                "quarantine": QUARANTINE_NAME if has_samples else None,
-            },
-            **described,
+        index = upload_index(
+            plan, uploads, folder, splits=splits, described=described, bad_rows=bad_rows
         )
-        (folder / "index.json").write_text(index.to_json())
-        uploads.send(folder / "index.json", INDEX_NAME)
         uploads.wait()
     return index
 
@@ -123,17 +107,16 @@ def _merged_tokens(
     plan: DatasetPlan, parts: list[PartIndex], uploads: Uploads, folder: Path
 ) -> tuple[dict[str, Split], dict[str, Any]]:
     first = parts[0].index
-    vocab_size = (first.tokenizer or {})["vocab_size"]
-    counts = {split: TokenCounts(vocab_size) for split in ("train", "validation")}
-    for part, (split, each) in itertools.product(parts, counts.items()):
-        each.counts += np.array(part.tallies[split], dtype=np.int64)
-    loss = unigram_loss_nats(counts["train"], counts["validation"])
+    counts = {
+        split: np.array([part.tallies[split] for part in parts], np.int64).sum(axis=0)
+        for split in ("train", "validation")
+    }
     splits = [_published(part, {}, plan, uploads, folder) for part in parts]
     return _joined_splits(splits), {
         "kind": first.kind,
         "dtype": first.dtype,
         "tokenizer": first.tokenizer,
-        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+        "baseline": baseline(counts),
     }
 
 
@@ -326,26 +309,14 @@ def _merged_values(found: list[tuple[int | float, ...] | None]) -> tuple[int | f
     return tuple(values) if all(known) and len(values) <= MAX_CLASSES else ()
 
 
-def _joined_splits(parts: Any) -> dict[str, Split]:
+def _joined_splits(parts: Sequence[Mapping[str, Split]]) -> dict[str, Split]:
     """Return the joined splits of all parts: shards by number, with their first rows and tokens recalculated."""
     joined = {}
-    parts = list(parts)
     for split in SPLITS:
         shards = sorted(
             (shard for part in parts if split in part for shard in part[split].shards),
             key=lambda shard: shard.file,
         )
-        if not shards:
-            continue
-        first_rows = [0, *itertools.accumulate(shard.rows for shard in shards)]
-        first_tokens = [0, *itertools.accumulate(shard.num_tokens or 0 for shard in shards)]
-        has_tokens = shards[0].num_tokens is not None
-        joined[split] = Split(
-            num_rows=first_rows[-1],
-            num_tokens=first_tokens[-1] if has_tokens else None,
-            shards=tuple(
-                replace(shard, first_row=row, first_token=token if has_tokens else None)
-                for shard, row, token in zip(shards, first_rows, first_tokens, strict=False)
-            ),
-        )
+        if shards:
+            joined[split] = Split.of(shards)
     return joined

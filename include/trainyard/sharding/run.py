@@ -9,7 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.sharding.index import INDEX_NAME, ShardIndex
 from trainyard.sharding.plan import DatasetPlan, finished_index, plan_dataset, warn_of_older_layout
@@ -19,8 +19,9 @@ from trainyard.sharding.source_files import check_unchanged
 from trainyard.sharding.uploads import Sent, Uploads, delete_drafts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from trainyard.sharding.index import Split
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.settings import ShardSettings, Source
     from trainyard.sharding.source_files import SourceFile
@@ -118,28 +119,53 @@ def _shard(
     ) as uploads:
         written = write_splits(reading, uploads, folder / "shards")
         check_unchanged(files)
-        quarantine = folder / QUARANTINE_NAME
-        if has_samples := reading.bad_rows.write(quarantine):
-            uploads.send(quarantine, QUARANTINE_NAME)
-        uploads.wait()
-        num_read = plan.settings.num_read(sum(split.num_rows for split in written.splits.values()))
-        index = ShardIndex(
-            fingerprint=plan.fingerprint,
-            source=plan.source,
-            settings=plan.described,
-            algorithms=plan.algorithms,
+        index = upload_index(
+            plan,
+            uploads,
+            folder,
             splits=written.splits,
-            bad_rows={
-                "count": reading.bad_rows.count,
-                "fraction": reading.bad_rows.check(num_read),
-                "quarantine": QUARANTINE_NAME if has_samples else None,
-            },
-            **written.described,
+            described=written.described,
+            bad_rows=reading.bad_rows,
         )
-        path = folder / "index.json"
-        path.write_text(index.to_json())
-        uploads.send(path, INDEX_NAME)
         return _result(index, plan.uri, uploads.wait())
+
+
+def upload_index(
+    plan: DatasetPlan,
+    uploads: Uploads,
+    folder: Path,
+    *,
+    splits: Mapping[str, Split],
+    described: Mapping[str, Any],
+    bad_rows: BadRows,
+) -> ShardIndex:
+    """Upload samples of the bad rows, wait for all objects, and then queue the index; return it.
+
+    `described` has the fields of the index that describe the content.
+
+    Raises:
+        DataError: there are too many bad rows.
+    """
+    if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
+        uploads.send(folder / "bad-rows.jsonl", QUARANTINE_NAME)
+    uploads.wait()
+    num_read = plan.settings.num_read(sum(split.num_rows for split in splits.values()))
+    index = ShardIndex(
+        fingerprint=plan.fingerprint,
+        source=plan.source,
+        settings=plan.described,
+        algorithms=plan.algorithms,
+        splits=splits,
+        bad_rows={
+            "count": bad_rows.count,
+            "fraction": bad_rows.check(num_read),
+            "quarantine": QUARANTINE_NAME if has_samples else None,
+        },
+        **described,
+    )
+    (folder / "index.json").write_text(index.to_json())
+    uploads.send(folder / "index.json", INDEX_NAME)
+    return index
 
 
 def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:

@@ -216,26 +216,20 @@ class ShardSet(Generic[Writer]):
 
     def _described(self, shards: list[LocalShard]) -> Split:
         entries: list[Shard] = []
-        first_row = first_token = 0
         for shard in shards:
             sent = self._sent[shard.path].result()
-            has_tokens = shard.num_tokens is not None
             entries.append(
                 Shard(
                     file=sent.name,
                     rows=shard.rows,
                     bytes=sent.size,
                     sha256=sent.sha256,
-                    first_row=first_row,
+                    first_row=0,  # `Split.of` sets the position
                     columns=shard.columns,
                     num_tokens=shard.num_tokens,
-                    first_token=first_token if has_tokens else None,
                 )
             )
-            first_row += shard.rows
-            first_token += shard.num_tokens or 0
-        num_tokens = None if shards[0].num_tokens is None else first_token
-        return Split(num_rows=first_row, num_tokens=num_tokens, shards=tuple(entries))
+        return Split.of(entries)
 
 
 class ExpectedWeight:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 1024**2
 _NUM_THREADS = 2
 _SETTLED_NS = 2 * 10**9
 """Age in nanoseconds up to which a change is too recent to cache the digest: another change may have the same times."""
@@ -85,15 +84,11 @@ def digests_of(files: Sequence[SourceFile], *, cache: Path | None = None) -> lis
 
 
 def _digest(file: SourceFile) -> str:
-    digest = _new_digest()
-    piece = bytearray(_PIECE_BYTES)
     try:
         with Path(file.uri).open("rb", buffering=0) as stream:
-            while count := stream.readinto(piece):
-                digest.update(memoryview(piece)[:count])
+            return str(hashlib.file_digest(stream, _new_digest).hexdigest())
     except OSError as error:
         raise unreadable(file, error) from error
-    return str(digest.hexdigest())
 
 
 def _new_digest() -> Any:

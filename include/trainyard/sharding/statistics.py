@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
 MAX_CLASSES = 32
@@ -119,26 +121,19 @@ class DistinctValues:
         return tuple(sorted(self._seen)) if len(self._seen) <= MAX_CLASSES else ()
 
 
-class TokenCounts:
-    """Number of occurrences of each token in one split."""
+def baseline(counts: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, float] | None:
+    """Return the index's `baseline`: the cross-entropy of validation under the train split's token frequencies.
 
-    def __init__(self, vocab_size: int) -> None:
-        self.counts = np.zeros(vocab_size, dtype=np.int64)
+    It is in nats per token. The frequencies have add-one smoothing. Worked: train counts (3, 1) and validation counts
+    (1, 1) give -(ln(4/6) + ln(2/6)) / 2 = 0.752. Return None if validation has no tokens.
 
-    def add(self, tokens: npt.NDArray[Any]) -> None:
-        """Add the occurrences of token ids, shape (num_tokens,)."""
-        self.counts += np.bincount(tokens, minlength=len(self.counts))
-
-
-def unigram_loss_nats(train: TokenCounts, other: TokenCounts) -> float | None:
-    """Return the cross-entropy of one split under the train split's token frequencies, in nats per token.
-
-    The frequencies have add-one smoothing. Worked: train counts (3, 1) and other counts (1, 1) give
-    -(ln(4/6) + ln(2/6)) / 2 = 0.752. Return None if the other split has no tokens.
+    Args:
+        counts: number of occurrences of each token id, by split.
     """
-    num_tokens = other.counts.sum()
+    train, validation = counts["train"], counts["validation"]
+    num_tokens = validation.sum()
     if num_tokens == 0:
         return None
-    smoothed = train.counts + 1
+    smoothed = train + 1
     log_share = np.log(smoothed / smoothed.sum())
-    return float(-(other.counts * log_share).sum() / num_tokens)
+    return {"unigram_loss_nats": float(-(validation * log_share).sum() / num_tokens)}

@@ -13,7 +13,7 @@ from trainyard.sharding.pass_context import Written
 from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.split_rule import SPLITS, text_hashes
 from trainyard.sharding.split_writer import TokenSplitWriter
-from trainyard.sharding.statistics import TokenCounts, unigram_loss_nats
+from trainyard.sharding.statistics import baseline
 from trainyard.sharding.token_rows import TokenBatch, chosen_rows
 from trainyard.sharding.tokenizer import (
     ByteTokenizer,
@@ -23,8 +23,6 @@ from trainyard.sharding.tokenizer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
 
     from trainyard.sharding.index import Split
@@ -43,9 +41,8 @@ def write_tokens(context: PassContext) -> Written:
     """
     reading = context.reading
     vocabulary = load_vocabulary(reading.settings, reading.objects)
-    counts = {split: TokenCounts(vocabulary.vocab_size) for split in SPLITS}
+    counts = {split: np.zeros(vocabulary.vocab_size, np.int64) for split in SPLITS}
     splits = _write_splits(context, vocabulary, counts)
-    loss = unigram_loss_nats(counts["train"], counts["validation"])
     described = {
         "kind": "tokens",
         "dtype": token_dtype(vocabulary.vocab_size),
@@ -54,16 +51,16 @@ def write_tokens(context: PassContext) -> Written:
             "vocab_size": vocabulary.vocab_size,
             "eos_token_id": vocabulary.eos_token_id,
         },
-        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+        "baseline": baseline(counts),
     }
-    tallies = {split: counts[split].counts.tolist() for split in ("train", "validation")}
+    tallies = {split: counts[split].tolist() for split in ("train", "validation")}
     return Written(splits=splits, described=described, tallies=tallies)
 
 
 def _write_splits(
     context: PassContext,
     vocabulary: Tokenizer | GivenVocabulary,
-    counts: Mapping[str, TokenCounts],
+    counts: dict[str, npt.NDArray[np.int64]],
 ) -> dict[str, Split]:
     """Write every row to its split, adding its tokens to the split's counts."""
     dtype = token_dtype(vocabulary.vocab_size)
@@ -79,7 +76,7 @@ def _write_splits(
                 coming = _split_texts(batch, vocabulary, context.rule)
             shards.observe(batch.done, {split: len(each[0]) for split, each in coming.items()})
             for split, (tokens, ends) in coming.items():
-                counts[split].add(tokens)
+                counts[split] += np.bincount(tokens, minlength=vocabulary.vocab_size)
                 shards.writer(split).append(tokens, ends)
         context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
         return shards.finish()

@@ -32,7 +32,6 @@ NUM_COPIES = 16
 MAX_WAITING = 8
 UNDER_WAY = "under-way"
 """Folder of the drafts below a data set's prefix; the run that completes the data set deletes it."""
-_PIECE_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +191,6 @@ def delete_drafts(objects: Objects, prefix: str) -> None:
 
 def digest_file(path: Path) -> tuple[str, int]:
     """Return a file's SHA-256 as hex and its size in bytes."""
-    digest, size = hashlib.sha256(), 0
-    piece = bytearray(_PIECE_BYTES)
     with path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(piece):
-            digest.update(memoryview(piece)[:count])
-            size += count
-    return digest.hexdigest(), size
+        digest = hashlib.file_digest(stream, "sha256")
+        return digest.hexdigest(), stream.tell()
