@@ -24,7 +24,7 @@ from sft.errors import FineTuningError
 from sft.likelihood import HeldOut
 from sft.models import ModelOrigin, load_model, load_tokenizer
 from sft.options import Options
-from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
+from sft.rows import IGNORED, RowTokenizer, answers_of, read_rows
 from sft.training import make_trainer
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.huggingface import WatchCallback
@@ -357,7 +357,7 @@ def row_errors(folder: Path) -> dict[str, Any]:
     for name, row in (rows | chats).items():
         try:
             if "pair" in name:
-                pair_of(row, where="row 1")
+                answers_of(row, where="row 1")
             elif name == "rejected":
                 concatenating.tokens(row, where="row 1")
             else:

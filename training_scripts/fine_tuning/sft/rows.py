@@ -306,11 +306,11 @@ def _marked_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
         return None
 
 
-def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
-    """Return the prompt and the two answers of a row, all texts or all lists of messages, and its tools.
+def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """Return a pair as two rows with `prompt` and `completion`, the chosen answer first, each with the row's tools.
 
     Raises:
-        FineTuningError: the row has another form.
+        FineTuningError: prompt and answers are neither all texts nor all lists of messages.
     """
     values = [row.get(name) for name in _PAIR]
     if not any(all(isinstance(value, kind) for value in values) for kind in (str, list)):
@@ -322,18 +322,8 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
                 allowed="prompt, chosen and rejected, all texts or all lists of messages",
             )
         )
-    return {key: row[key] for key in (*_PAIR, "tools") if key in row}
-
-
-def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
-    """Return a pair as two rows with `prompt` and `completion`, the chosen answer first.
-
-    Raises:
-        FineTuningError: the row is not a pair.
-    """
-    pair = pair_of(row, where=where)
-    shared = {key: pair[key] for key in ("prompt", "tools") if key in pair}
-    return [{**shared, "completion": pair[name]} for name in ("chosen", "rejected")]
+    shared = {key: row[key] for key in ("prompt", "tools") if key in row}
+    return [{**shared, "completion": row[name]} for name in ("chosen", "rejected")]
 
 
 def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:
