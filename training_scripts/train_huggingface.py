@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from trainer.framework_hyperparameters import refuse_initial_weights
+from trainer.framework_hyperparameters import HuggingFaceHyperparameters, refuse_initial_weights
 from trainer.process import run_script
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from trainyard_watch.environment import ContainerPaths
     from trainyard_watch.stopping import StopRequest
 
-HYPERPARAMETERS = "huggingface_trainer.hyperparameters:HuggingFaceHyperparameters"
+HYPERPARAMETERS = "trainer.framework_hyperparameters:HuggingFaceHyperparameters"
 """Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 

@@ -17,10 +17,10 @@ import train_huggingface
 import train_tensorflow
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
-from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
 from tests.sagemaker_engine.images.built import need_image
 from tests.training_scripts.conftest import ContainerJob, RankServer
+from trainer.framework_hyperparameters import HuggingFaceHyperparameters
 from trainer.schedule import make_schedule
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError

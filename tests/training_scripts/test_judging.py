@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
 from tests.limits import EVENT_LIMIT_S
 from train_horovod import HorovodTraining
+from trainer.framework_hyperparameters import HuggingFaceHyperparameters
 from trainer.hyperparameters import Hyperparameters
 from trainer.judging import declared, judge
 from trainer.sharding.hyperparameters import ShardedHyperparameters

@@ -10,7 +10,7 @@ from trainyard_watch.errors import NonFiniteError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+    from trainer.framework_hyperparameters import HuggingFaceHyperparameters
 
 
 def divergence(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+    from trainer.framework_hyperparameters import HuggingFaceHyperparameters
     from trainyard_watch.metrics import MetricsWriter
     from trainyard_watch.retention import Retention
     from trainyard_watch.stopping import StopRequest

@@ -39,8 +39,8 @@ from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StoppedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
     from trainer.batching import BatchPlan
+    from trainer.framework_hyperparameters import HuggingFaceHyperparameters
     from trainyard_watch.environment import ContainerPaths
     from trainyard_watch.stopping import StopRequest
 

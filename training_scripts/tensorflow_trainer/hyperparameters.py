@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.batching import plan_batches
-from trainer.framework_hyperparameters import LLAMA_SHAPE, FrameworkHyperparameters
+from trainer.framework_hyperparameters import NOT_SUPPORTED, FrameworkHyperparameters
 from trainer.hyperparameters import setting
 from trainyard_watch.errors import HyperparameterError
 
@@ -22,20 +22,10 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
 
     script: ClassVar[str] = "train_tensorflow.py"
     not_here: ClassVar[Mapping[str, Any]] = {
-        **LLAMA_SHAPE,
-        "model": "gpt",
+        **NOT_SUPPORTED,
         "precision": "fp32",
-        "dropout": 0.0,
-        "compile": False,
         "num_workers": 0,
         "distributed_timeout_s": 600.0,
-        "on_non_finite": "fail",
-        "most_skipped_steps": 5,
-        "early_stopping_patience": 0,
-        "profile_steps": 0,
-        "trace_steps": None,
-        "skip_steps": None,
-        "tensorboard_dir": None,
     }
 
     num_replicas: int = setting(

@@ -17,12 +17,24 @@ if TYPE_CHECKING:
 CHECKPOINT_EVERY = 10
 """Steps between checkpoints if `checkpoint_interval` is 0: these scripts do not measure the cost of a checkpoint."""
 
-LLAMA_SHAPE: Mapping[str, Any] = {
-    each.name: each.default
-    for each in dataclasses.fields(Hyperparameters)
-    if each.name in LLAMA_FIELDS
+NOT_SUPPORTED: Mapping[str, Any] = {
+    **{
+        each.name: each.default
+        for each in dataclasses.fields(Hyperparameters)
+        if each.name in LLAMA_FIELDS
+    },
+    "model": "gpt",
+    "dropout": 0.0,
+    "compile": False,
+    "on_non_finite": "fail",
+    "most_skipped_steps": 5,
+    "early_stopping_patience": 0,
+    "profile_steps": 0,
+    "trace_steps": None,
+    "skip_steps": None,
+    "tensorboard_dir": None,
 }
-"""Hyperparameters of the decoder's shape, at their defaults. Scripts with another model do not support them."""
+"""Hyperparameters that no script with a framework's training supports, with the only value that each may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +45,7 @@ class FrameworkHyperparameters(Hyperparameters):
     """
 
     script: ClassVar[str]
-    not_here: ClassVar[Mapping[str, Any]]
+    not_here: ClassVar[Mapping[str, Any]] = NOT_SUPPORTED
 
     def contradictions(self) -> list[str]:
         """Return one sentence per value that the script does not support, and per contradictory pair of values."""
@@ -51,6 +63,13 @@ class FrameworkHyperparameters(Hyperparameters):
         return (
             None if self.checkpoint_interval < 0 else self.checkpoint_interval or CHECKPOINT_EVERY
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HuggingFaceHyperparameters(FrameworkHyperparameters):
+    """Hyperparameters of train_huggingface.py; `load` validates and reports every problem at once."""
+
+    script: ClassVar[str] = "train_huggingface.py"
 
 
 def refuse_initial_weights(channels: Container[str], *, script: str) -> None:
