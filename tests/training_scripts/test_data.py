@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainer.data.loader import choose_num_processes, evaluation_batches
-from trainer.data.shard_index import ChannelIndex, map_column
+from trainer.data.shard_columns import map_column
+from trainer.data.shard_index import ChannelIndex
 from trainer.data.table import MAX_INTEGER_CLASSES, read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks

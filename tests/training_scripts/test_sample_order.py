@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from trainer.data.sample_order import RankBatches, SampleOrder, epoch_keys, permute
+from trainer.data.permutation import epoch_keys, permute
+from trainer.data.sample_order import RankBatches, SampleOrder
 
 pytestmark = pytest.mark.torch
 sizes, seeds = st.integers(1, 3000), st.integers(0, 2**63 - 1)

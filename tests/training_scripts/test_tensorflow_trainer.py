@@ -6,7 +6,9 @@ Nothing here needs TensorFlow: tests/sagemaker_engine/jobs/test_tensorflow_jobs.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from tensorflow_trainer.hyperparameters import (
     TensorFlowHyperparameters,
     plan_steps,
 )
-from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
+from tensorflow_trainer.token_samples import TokenSamples, digest_of, order
 from tests.training_scripts.shard_writer import write_token_dataset
 from trainer.batching import num_evaluated
 from trainer.data import sample_digest
@@ -25,9 +27,6 @@ from trainer.data.sample_order import SampleOrder
 from trainer.data.shard_index import ChannelIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 IDENTITY = {
     "model": {"num_layers": 2, "hidden_size": 32},
@@ -62,9 +61,7 @@ def test_samples_are_those_of_the_other_trainers_across_shards(root: Path) -> No
     blocks = TokenBlocks.open(
         ChannelIndex.load(root / "index"), "train", root / "train", sequence_length=16, verify=True
     )
-    samples = TokenSamples.open(
-        read_index(root / "index"), "train", root / "train", sequence_length=16, verify=True
-    )
+    samples = opened(root, verify=True)
 
     assert len(samples) == len(blocks)
     inputs, targets = blocks[torch.arange(len(blocks))]
@@ -74,15 +71,23 @@ def test_samples_are_those_of_the_other_trainers_across_shards(root: Path) -> No
 
 
 def opened(root: Path, *, verify: bool) -> TokenSamples:
-    index = read_index(root / "index")
+    index = ChannelIndex.load(root / "index")
     return TokenSamples.open(index, "train", root / "train", sequence_length=16, verify=verify)
+
+
+def test_samples_need_no_torch() -> None:
+    """TensorFlow's images do not have it."""
+    code = "import sys; sys.modules['torch'] = None; import tensorflow_trainer.token_samples"
+    scripts = Path(__file__).parents[2] / "training_scripts"
+
+    subprocess.run([sys.executable, "-c", code], cwd=scripts, check=True)
 
 
 def test_a_shard_that_was_cut_is_told(root: Path) -> None:
     shard = next((root / "train").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    with pytest.raises(DataError, match=r"bytes, and the index states \d+ bytes"):
+    with pytest.raises(DataError, match=r"bytes, but \d+ in the index"):
         opened(root, verify=False)
 
 

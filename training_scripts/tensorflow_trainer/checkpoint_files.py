@@ -8,18 +8,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainer import run_identity
+from trainyard_watch.retention import LocalLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-NAME = re.compile(r"step-(\d{8,})\.npz")
 IDENTITY = "identity"
 
 
@@ -50,11 +49,13 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
 
 def newest(folder: Path) -> tuple[Path, int, dict[str, np.ndarray]] | None:
     """Return path, step and arrays of the newest checkpoint with a correct SHA-256, or None."""
-    for step in reversed(_steps(folder)):
+    for step in sorted(LocalLayout(folder).steps(), reverse=True):
         path = folder / f"step-{step:08d}.npz"
-        content = path.read_bytes()
         digest = path.with_suffix(".sha256")
-        if digest.is_file() and digest.read_text() == hashlib.sha256(content).hexdigest():
+        if not (path.is_file() and digest.is_file()):
+            continue
+        content = path.read_bytes()
+        if digest.read_text() == hashlib.sha256(content).hexdigest():
             with np.load(io.BytesIO(content)) as arrays:
                 return path, step, dict(arrays)
     return None
@@ -68,11 +69,3 @@ def check_identity(path: Path, arrays: Mapping[str, np.ndarray], here: Mapping[s
     """
     there = json.loads(str(arrays[IDENTITY])) if IDENTITY in arrays else {}
     run_identity.check_identity(there, here, what=f"the checkpoint {path}")
-
-
-def _steps(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    return sorted(
-        int(match[1]) for each in folder.iterdir() if (match := NAME.fullmatch(each.name))
-    )

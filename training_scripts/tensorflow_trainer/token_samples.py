@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainer.data.permutation import domain_bits, encipher, epoch_keys
+from trainer.data.permutation import epoch_keys, permute
+from trainer.data.shard_index import shard_files
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trainer.data.shard_index import ChannelIndex
 
 DIGEST_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -27,44 +27,30 @@ class TokenSamples:
     @classmethod
     def open(
         cls,
-        index: Mapping[str, Any],
+        index: ChannelIndex,
         split: str,
-        channel: Path,
+        channel: Path | None,
         *,
         sequence_length: int,
         verify: bool,
-    ):
+    ) -> TokenSamples:
         """Return the samples of a split whose shards are in the folder `channel`.
 
         Raises:
-            DataError: a shard is missing, its size or (with `verify`) its SHA-256 differs from the index, or the split
-                is shorter than one sample.
+            DataError: the index is not of tokens, a shard is missing, its size or (with `verify`) its SHA-256 differs
+                from the index, or the split is shorter than one sample.
         """
+        if index.kind != "tokens":
+            raise DataError(
+                f"the index is of kind {index.kind!r}, but train_tensorflow.py reads tokens; shard text or token ids"
+            )
+        files = shard_files(index, split, channel, verify=verify)
         parts = []
-        for shard in index["splits"][split]["shards"]:
-            path = channel / Path(shard["file"]).name
-            size = path.stat().st_size if path.is_file() else None
-            if size != shard["bytes"]:
-                got = "is missing" if size is None else f"has {size} bytes"
-                raise DataError(
-                    f"shard {path} {got}, and the index states {shard['bytes']} bytes; take the channels index and "
-                    f"{split} from the same data set, with all shards on every host (FullyReplicated)"
-                )
-            content = path.read_bytes()
-            stated = shard["sha256"]  # null if the data set was made without checksums
-            if (
-                verify
-                and stated is not None
-                and (digest := hashlib.sha256(content).hexdigest()) != stated
-            ):
-                raise DataError(
-                    f"shard {path} has SHA-256 {digest}, but {stated} in the index; its content is damaged: "
-                    "shard again"
-                )
+        for path, shard in zip(files, index.split(split)["shards"], strict=True):
             column = next(each for each in shard["columns"] if each["name"] == "tokens")
             kind = np.dtype(column["dtype"])
             count = column["bytes"] // kind.itemsize
-            parts.append(np.frombuffer(content, kind, count=count, offset=column["offset"]))
+            parts.append(np.fromfile(path, kind, count=count, offset=column["offset"]))
         samples = cls(np.concatenate(parts), sequence_length=sequence_length)
         if not len(samples):
             raise DataError(
@@ -82,33 +68,13 @@ class TokenSamples:
         return self._tokens[starts + np.arange(self.sequence_length + 1)].astype(np.int32)
 
 
-def read_index(channel: Path | None) -> dict[str, Any]:
-    """Return the index of a token data set.
-
-    Raises:
-        DataError: the index is missing, or of another kind.
-    """
-    if channel is None or not (channel / "index.json").is_file():
-        problem = f"has no index.json in {channel}" if channel else "is missing"
-        raise DataError(
-            f"the channel 'index' {problem}; give the job a channel 'index' with the S3 prefix .../index/ that "
-            "sharding wrote"
-        )
-    index = json.loads((channel / "index.json").read_bytes())
-    if index.get("format") != "trainyard-shards" or index.get("kind") != "tokens":
-        raise DataError(
-            f"the index is of kind {index.get('kind')!r}, but train_tensorflow.py reads tokens; shard text or token ids"
-        )
-    return index
-
-
 def order(start: int, stop: int, *, num_samples: int, seed: int) -> np.ndarray:
     """Return the sample numbers at the positions [start, stop) of the run, as `trainer.data.sample_order` does."""
     parts = []
     while start < stop:
         epoch, first = divmod(start, num_samples)
         last = min(num_samples, first + stop - start)
-        parts.append(_permute(np.arange(first, last), num_samples, epoch_keys(seed, epoch)))
+        parts.append(permute(np.arange(first, last), num_samples, epoch_keys(seed, epoch)))
         start += last - first
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -119,14 +85,3 @@ def digest_of(samples: np.ndarray) -> int:
     values = (values ^ (values >> np.uint64(30))) * DIGEST_MULTIPLIERS[0]
     values = (values ^ (values >> np.uint64(27))) * DIGEST_MULTIPLIERS[1]
     return int((values ^ (values >> np.uint64(31))).sum(dtype=np.uint64))
-
-
-def _permute(positions: np.ndarray, size: int, keys: list[int]) -> np.ndarray:
-    bits = domain_bits(size)
-    images: np.ndarray = encipher(positions, bits, keys)
-    outside = np.flatnonzero(images >= size)
-    while len(outside):
-        walked = encipher(images[outside], bits, keys)
-        images[outside] = walked
-        outside = outside[walked >= size]
-    return images

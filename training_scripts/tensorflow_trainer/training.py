@@ -18,8 +18,9 @@ import numpy as np
 from tensorflow_trainer import checkpoint_files
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
 from tensorflow_trainer.hyperparameters import plan_steps
-from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
+from tensorflow_trainer.token_samples import TokenSamples, digest_of, order
 from trainer.batching import num_evaluated
+from trainer.data.shard_index import ChannelIndex
 from trainer.schedule import make_schedule
 from trainyard_watch.errors import NonFiniteError
 from trainyard_watch.metrics import START_TIMEOUT_S, MetricsWriter
@@ -56,19 +57,19 @@ class TensorFlowTraining:
         self._hp, self._paths, self._strategy, self._stop = hp, paths, strategy, stop
         self._metrics = MetricsWriter(paths.output_data_dir, enabled=strategy.is_chief)
         with self._metrics.setting_up():
-            index = read_index(paths.channels.get("index"))
+            index = ChannelIndex.load(paths.channels.get("index"))
             self._train, self._validation = (
                 TokenSamples.open(
                     index,
                     split,
-                    paths.channels[split],
+                    paths.channels.get(split),
                     sequence_length=hp.sequence_length,
                     verify=hp.verify_shards,
                 )
                 for split in ("train", "validation")
             )
         self._shape = DecoderShape(
-            vocab_size=int(index["tokenizer"]["vocab_size"]),
+            vocab_size=index.vocab_size,
             sequence_length=hp.sequence_length,
             num_layers=hp.num_layers,
             num_heads=hp.num_heads,
@@ -76,7 +77,7 @@ class TensorFlowTraining:
         )
         self._identity = {
             "model": dataclasses.asdict(self._shape),
-            "data_fingerprint": str(index["fingerprint"]),
+            "data_fingerprint": index.fingerprint,
             "seed": hp.seed,
             "global_batch_size": hp.global_batch_size,
         }

@@ -15,6 +15,19 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
     return [int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(NUM_ROUNDS)]
 
 
+def permute(positions: Any, size: int, keys: list[int]) -> Any:
+    """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
+
+    An image of `size` or more is enciphered again until it is below `size`. The mean number of encipherments is below 2
+    for sizes above 2.
+    """
+    bits = domain_bits(size)
+    images = encipher(positions, bits, keys)
+    while (is_outside := images >= size).any():
+        images[is_outside] = encipher(images[is_outside], bits, keys)
+    return images
+
+
 def domain_bits(size: int) -> int:
     """Return the number of bits b of the cipher's domain: 2^b is the smallest power of two >= max(size, 4)."""
     return max(2, (size - 1).bit_length())

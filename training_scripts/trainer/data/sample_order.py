@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from trainer.data.permutation import domain_bits, encipher, epoch_keys
+from trainer.data.permutation import epoch_keys, permute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,22 +61,6 @@ class SampleOrder:
             )
             start += last - first
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
-
-
-def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
-    """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
-
-    An image of `size` or more is enciphered again until it is below `size`. The mean number of encipherments is below 2
-    for sizes above 2.
-    """
-    bits = domain_bits(size)
-    images: Tensor = encipher(positions, bits, keys)
-    outside = (images >= size).nonzero().squeeze(1)
-    while len(outside):
-        walked = encipher(images[outside], bits, keys)
-        images[outside] = walked
-        outside = outside[walked >= size]
-    return images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

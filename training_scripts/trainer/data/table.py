@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainer.data.shard_index import ChannelIndex, map_values
+from trainer.data.shard_columns import map_values
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from trainer.data.shard_index import ChannelIndex
 
 MAX_INTEGER_CLASSES = 32
 WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

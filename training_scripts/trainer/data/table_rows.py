@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_index import ChannelIndex, Column, map_values, shard_files
+from trainer.data.shard_columns import Column, map_values
+from trainer.data.shard_index import ChannelIndex, shard_files
 from trainer.data.table import TableLayout, comparable
 from trainyard_watch.errors import DataError
 

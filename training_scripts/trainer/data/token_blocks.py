@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_index import ChannelIndex, map_column, shard_files
+from trainer.data.shard_columns import map_column
+from trainer.data.shard_index import ChannelIndex, shard_files
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
