@@ -17,7 +17,7 @@ from trainyard_airflow.hooks.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _BLOCK_BYTES = 1024 * 1024
 
@@ -48,14 +48,24 @@ class S3Address:
         return cls(bucket=bucket, key=key)
 
 
+def listed(client: Any, at: S3Address) -> Iterator[Mapping[str, Any]]:
+    """Yield S3's entries (`Key`, `Size`, `LastModified`, ...) for the keys that begin with the key of `at`, in order.
+
+    Raises:
+        ClientError: S3 rejected the listing.
+    """
+    pages = client.get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
+        yield from page.get("Contents", ())
+
+
 def keys_below(client: Any, at: S3Address) -> list[str]:
     """Return the keys that begin with the key of `at`, in order.
 
     Raises:
         ClientError: S3 rejected the listing.
     """
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
-    return [each["Key"] for page in pages for each in page.get("Contents", ())]
+    return [each["Key"] for each in listed(client, at)]
 
 
 def newest_object_at(client: Any, uri: str) -> float | None:
@@ -65,14 +75,8 @@ def newest_object_at(client: Any, uri: str) -> float | None:
         TrainingRunError: S3 rejected the listing.
     """
     at = S3Address.parse(uri.rstrip("/") + "/")
-    pages = client.get_paginator("list_objects_v2")
     with refusals_typed(uri):
-        moments = [
-            each["LastModified"].timestamp()
-            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-            for each in page.get("Contents", ())
-        ]
-    return max(moments, default=None)
+        return max((each["LastModified"].timestamp() for each in listed(client, at)), default=None)
 
 
 class S3Objects:
@@ -155,12 +159,10 @@ class S3Objects:
     def newest(self, prefix: str, *, name: str) -> str | None:
         """Return the address of the newest object below the prefix with this file name, or None."""
         at = S3Address.parse(prefix)
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(prefix):
             found = [
                 (each["LastModified"], each["Key"])
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
+                for each in listed(self._client, at)
                 if each["Key"].rpartition("/")[2] == name
             ]
         return f"s3://{at.bucket}/{max(found)[1]}" if found else None
