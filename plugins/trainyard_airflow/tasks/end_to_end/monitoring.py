@@ -8,11 +8,11 @@ from trainyard.catalog.instances import catalogue
 from trainyard.errors import TrainingRunError
 from trainyard.runs.run_tags import Owner
 from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining
-from trainyard.sagemaker_api.names import job_name
 from trainyard.specs.monitoring import Dashboard, Monitoring
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of
 from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
     known = [types.get(name) for each in clusters for name in each]
     return MonitoredTraining(
         job_names=tuple(
-            job_name(
-                dag_id=state.paths.dag_id,
-                run_id=state.paths.run_id,
-                task_id=TaskId.TRAIN,
-                attempt=attempt,
-                deployment=state.paths.deployment,
-            )
+            job_name_of(state.paths, task_id=TaskId.TRAIN, attempt=attempt)
             for attempt in range(1, JOB_RETRIES + len(rungs) + 1)
         ),
         num_hosts=max(sum(each.values()) for each in clusters),
