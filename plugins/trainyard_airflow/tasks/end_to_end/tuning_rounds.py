@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from trainyard.cost.job_cost import job_cost, total_usd
+from trainyard.cost.job_cost import attempts_usd
 from trainyard.errors import BudgetExceededError, Finding, JobFailedError, Severity, SpecError
 from trainyard.job_status import JobStatus
 from trainyard.planning.search_cost import search_cost
@@ -341,17 +341,10 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
         "started_at": job.get("started_at"),
         "ended_at": job.get("ended_at"),
         "billable_seconds": job.get("billable_seconds"),
-        "cost_usd": _cost(job),
+        "cost_usd": attempts_usd(job),
         "failure": failure or (None if job else "the trial's task returned no result"),
         "model_artifact": job.get("model_artifact"),
     }
-
-
-def _cost(job: Mapping[str, Any]) -> float | None:
-    """Return the cost of all attempts of the job in USD; None if the cost of an attempt is unknown."""
-    attempts = [*job.get("earlier_attempts", ()), job]
-    total, is_complete = total_usd(job_cost(each) for each in attempts)
-    return total if is_complete else None
 
 
 def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:
