@@ -94,11 +94,13 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
         raise SpecError([fault], subject="on_rule_stop") from None
 
 
-def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the S3 folders of the script's complete checkpoints below a prefix, by step."""
+def checkpoints_in(s3: Any, uri: str | None) -> dict[int, str]:
+    """Return the S3 folders of the script's complete checkpoints below a prefix, by step; none without a prefix."""
     from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
+    if not uri:
+        return {}
     at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):

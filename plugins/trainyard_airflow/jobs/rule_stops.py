@@ -75,11 +75,7 @@ class RuleStops:
 
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
         """Return the verdict on a job for the task's result, with its last complete checkpoint or None."""
-        found = (
-            checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
-            if snapshot.checkpoint_s3_uri
-            else {}
-        )
+        found = checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
         return {
             "rule": stop.rule,
             "step": stop.step,
