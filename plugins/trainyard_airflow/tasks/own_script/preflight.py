@@ -176,6 +176,15 @@ def _valid_training(conf: ScriptConf) -> TrainingJobSpec | None:
         return None
 
 
+def _unset_evaluation(conf: ScriptConf, *, paths: RunPaths, role: str) -> ProcessingJobSpec | None:
+    """Return the evaluation with placeholders for the training's result; None if the run has no evaluation script."""
+    trained = {
+        "model_artifact": f"{paths.output}/model.tar.gz",
+        "instance_type": conf.instance_type,
+    }
+    return script_evaluation_spec(conf, paths=paths, training=trained, role=role)
+
+
 def _render_evaluation(conf: ScriptConf) -> None:
     """Render the evaluation's request with placeholders for the results of earlier tasks.
 
@@ -184,12 +193,7 @@ def _render_evaluation(conf: ScriptConf) -> None:
     """
     from trainyard.sagemaker_api.processing_request import render_processing_job
 
-    trained = {
-        "model_artifact": f"{UNSET_PATHS.output}/model.tar.gz",
-        "instance_type": conf.instance_type,
-    }
-    spec = script_evaluation_spec(conf, paths=UNSET_PATHS, training=trained, role=UNSET_ROLE)
-    if spec:
+    if spec := _unset_evaluation(conf, paths=UNSET_PATHS, role=UNSET_ROLE):
         render_processing_job(
             spec,
             name="evaluation",
@@ -218,10 +222,5 @@ def _jobs(
     role = place["role"]
     training = script_training_spec(conf, paths=paths, role=role, task_id=TaskId.TRAIN)
     yield from on_every_rung(training)
-    trained = {
-        "model_artifact": f"{paths.output}/model.tar.gz",
-        "instance_type": conf.instance_type,
-    }
-    evaluation = script_evaluation_spec(conf, paths=paths, training=trained, role=role)
-    if evaluation:
+    if evaluation := _unset_evaluation(conf, paths=paths, role=role):
         yield evaluation
