@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -116,6 +117,15 @@ class S3Objects:
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ContentType=content_type
             )
+
+    def json_or_none(self, uri: str) -> Any:
+        """Return the parsed JSON of the object, or None if there is no such object or bucket."""
+        content = self.read_or_none(uri)
+        return None if content is None else json.loads(content)
+
+    def write_json(self, uri: str, text: str) -> None:
+        """Store a JSON text at this address."""
+        self.write(uri, text.encode(), content_type="application/json")
 
     def create(self, uri: str, content: bytes, *, content_type: str) -> bool:
         """Store the bytes unless this address already has an object; return whether they were stored."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -300,9 +299,9 @@ class TrainingFeed:
                 continue
             for name in (DOCUMENT_NAME, LIVE_NAME):
                 address = document_below(str(job["output_path"]), job["name"], name=name)
-                content = objects.read_or_none(address)
-                if content is not None:
-                    self._rules[job["name"]] = json.loads(content)
+                document = objects.json_or_none(address)
+                if document is not None:
+                    self._rules[job["name"]] = document
                     if name == DOCUMENT_NAME and job["is_terminal"]:
                         self._final_rules.add(job["name"])
                     break

@@ -230,14 +230,13 @@ class Rounds:
         return rows
 
     def _read(self, name: str) -> list[dict[str, Any]] | None:
-        content = self._objects.read_or_none(f"{self._uri}/{name}")
-        found: list[dict[str, Any]] | None = None if content is None else json.loads(content)
+        found: list[dict[str, Any]] | None = self._objects.json_or_none(f"{self._uri}/{name}")
         return found
 
     def _write(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        content = json.dumps(rows, indent=1).encode()
-        self._objects.write(f"{self._uri}/{name}", content, content_type="application/json")
-        found: list[dict[str, Any]] = json.loads(content)
+        text = json.dumps(rows, indent=1)
+        self._objects.write_json(f"{self._uri}/{name}", text)
+        found: list[dict[str, Any]] = json.loads(text)
         return found
 
 
