@@ -135,7 +135,8 @@ def change_request(
     pairs = list(zip(stops, taken, strict=True))
     spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is RetryRemedy.SKIP and s.step]
     if spans:
-        facts["skip_steps"] = steps_text(_skipped_already(request), spans)
+        already = decoded(hyperparameters_of(request)).get("skip_steps")
+        facts["skip_steps"] = steps_text(str(already) if already else None, spans)
         set_hyperparameter(request, "skip_steps", facts["skip_steps"])
     checkpoints = checkpoints_of(request)
     if checkpoints and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
@@ -152,11 +153,6 @@ def change_request(
         set_checkpoints(request, target)
     log.info("A rule ended an earlier job of this task: %s", facts)
     return facts
-
-
-def _skipped_already(request: Mapping[str, Any]) -> str | None:
-    given = decoded(hyperparameters_of(request)).get("skip_steps")
-    return str(given) if given else None
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
