@@ -82,7 +82,6 @@ class ScriptPreflightOperator(PreflightOperator):
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield findings for scripts and data that are missing or must not be read."""
-        from trainyard.specs.channel import TrainingInput, read_channel
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.tasks.own_script.script_folder import script_findings
 
@@ -98,12 +97,7 @@ class ScriptPreflightOperator(PreflightOperator):
             training=_valid_training(conf),
             project=project_folder(),
         )
-        channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
-        read = {
-            **{n: each.s3_data for n, each in channels.items() if isinstance(each, TrainingInput)},
-            **{f"evaluation_inputs.{name}": uri for name, uri in conf.evaluation_inputs.items()},
-        }
-        for where, uri in read.items():
+        for where, uri in _addresses(conf).items():
             for found in account_check.channel_findings(self.clients, uri, where=where):
                 # A task before the training may still write it.
                 yield replace(found, severity=Severity.WARNING) if self.has_preparation else found
@@ -120,7 +114,7 @@ class ScriptPreflightOperator(PreflightOperator):
         from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
 
         limits, conf = self.clients.job_limits, plan.conf
-        read = [*_addresses(conf), conf.source_dir]
+        read = [*_addresses(conf).values(), conf.source_dir]
         return [
             *limits.bucket_findings(each for each in read if each.startswith("s3://")),
             *job_limit_findings(self.clients, _jobs(conf, place)),
@@ -203,13 +197,15 @@ def _render_evaluation(conf: ScriptConf) -> None:
         )
 
 
-def _addresses(conf: ScriptConf) -> Iterator[str]:
-    """Yield the S3 addresses that the run's jobs read."""
+def _addresses(conf: ScriptConf) -> dict[str, str]:
+    """Return the S3 addresses that the run's jobs read, by their fields of the conf."""
     from trainyard.specs.channel import TrainingInput, read_channel
 
-    channels = map(read_channel, conf.inputs.values())
-    yield from (each.s3_data for each in channels if isinstance(each, TrainingInput))
-    yield from conf.evaluation_inputs.values()
+    channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
+    return {
+        **{n: each.s3_data for n, each in channels.items() if isinstance(each, TrainingInput)},
+        **{f"evaluation_inputs.{name}": uri for name, uri in conf.evaluation_inputs.items()},
+    }
 
 
 def _jobs(
