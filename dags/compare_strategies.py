@@ -18,13 +18,13 @@ from trainyard_airflow.tasks.comparison.preflight import (
 )
 from trainyard_airflow.tasks.comparison.report import ComparisonReportOperator
 from trainyard_airflow.tasks.end_to_end import task_specs
+from trainyard_airflow.tasks.end_to_end.run_tasks import LEDGER_URI
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.assets import SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
-_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
 with DAG(
     dag_id="compare_strategies",
@@ -41,14 +41,14 @@ with DAG(
         task_id=TaskId.SHARD,
         spec=task_specs.shard_task_spec,
         asset=SHARDS_ASSET,
-        ledger_uri=_LEDGER_URI,
+        ledger_uri=LEDGER_URI,
     )
     plan = ListCellsOperator(task_id=TaskId.PLAN)
     # The pool limits the number of concurrent cells: trainyard_airflow.cluster_policy.
     cells = CellJobOperator.partial(
         task_id=TaskId.CELLS,
         spec=cell_task_spec,
-        ledger_uri=_LEDGER_URI,
+        ledger_uri=LEDGER_URI,
         retries=CELL_RETRIES,
         aws_conn_id=AWS_CONN_ID,  # `partial` takes no default arguments of operators
         **RETRIES,  # `partial` would override the operator's policy with None

@@ -21,6 +21,7 @@ from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
+from trainyard_airflow.tasks.end_to_end.run_tasks import JOB_ARGUMENTS, LEDGER_URI, NOTIFIER
 from trainyard_airflow.tasks.end_to_end.tuning_rounds import (
     TRIAL_TASKS,
     AskTrialsOperator,
@@ -30,12 +31,10 @@ from trainyard_airflow.tasks.end_to_end.tuning_rounds import (
 )
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
-from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
-_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
-_NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
 with DAG(
     dag_id="tune_mapped",
@@ -52,7 +51,7 @@ with DAG(
         task_id=TaskId.SHARD,
         spec=task_specs.shard_task_spec,
         asset=SHARDS_ASSET,
-        ledger_uri=_LEDGER_URI,
+        ledger_uri=LEDGER_URI,
     )
     # A round without trials is skipped; the next round and the choice run nevertheless.
     rounds = []
@@ -61,8 +60,7 @@ with DAG(
         trials = TrialJobOperator.partial(
             task_id=trials_id,
             spec=trial_task_spec,
-            ledger_uri=_LEDGER_URI,
-            retries=JOB_RETRIES,
+            **JOB_ARGUMENTS,
             aws_conn_id=AWS_CONN_ID,  # `partial` takes no default arguments of operators
             **RETRIES,  # `partial` would override the operator's policy with None
         ).expand(trial=ask.output)
@@ -75,15 +73,13 @@ with DAG(
     train = TrainingJobOperator(
         task_id=TaskId.TRAIN,
         spec=task_specs.train_task_spec,
-        ledger_uri=_LEDGER_URI,
-        notifier=_NOTIFIER,
-        retries=JOB_RETRIES,
+        notifier=NOTIFIER,
+        **JOB_ARGUMENTS,
     )
     evaluate = EvaluationJobOperator(
         task_id=TaskId.EVALUATE,
         spec=task_specs.evaluate_task_spec,
-        ledger_uri=_LEDGER_URI,
-        retries=JOB_RETRIES,
+        **JOB_ARGUMENTS,
     )
     register = RegisterIfGoodOperator(
         task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET

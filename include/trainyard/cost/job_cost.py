@@ -227,6 +227,12 @@ def sum_usd(amounts: Iterable[float | None]) -> tuple[float, bool]:
     return sum(each for each in all_amounts if each is not None), None not in all_amounts
 
 
+def attempts_usd(job: Mapping[str, Any]) -> float | None:
+    """Return the cost of a task's last job and of its `earlier_attempts` in USD; None if one of them is unknown."""
+    usd, is_known = total_usd(job_cost(each) for each in (*job.get("earlier_attempts", ()), job))
+    return usd if is_known else None
+
+
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:
     """Return USD per token, epoch or sample; None if the cost is unknown, or the number of units unknown or 0."""
     return None if cost_usd is None or not units else cost_usd / units

@@ -30,7 +30,7 @@ from trainyard.errors import (
 )
 from trainyard.sharding.source_glob import glob_start, is_match
 from trainyard_airflow.hooks.local_files import readable_files
-from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.objects import S3Address, listed
 from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object, typed
 
 if TYPE_CHECKING:
@@ -303,11 +303,9 @@ def _unless_there(
 def _has_bytes(clients: AwsClients, uri: str) -> bool:
     """Return whether the prefix, or the glob, names an object that is not empty."""
     at = S3Address.parse(uri)
-    pages = clients.client("s3").get_paginator("list_objects_v2")
     return any(
         each["Size"] and (each["Key"].startswith(at.key) or is_match(each["Key"], at.key))
-        for page in pages.paginate(Bucket=at.bucket, Prefix=glob_start(at.key))
-        for each in page.get("Contents", ())
+        for each in listed(clients.client("s3"), replace(at, key=glob_start(at.key)))
     )
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, with_bill
-from trainyard.sagemaker_api.failures import is_unknown_job
-from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobApi, JobKind
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.redaction import masked_snapshot
-from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
+from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 LISTING = "list_candidates_for_auto_ml_job"
 _API = JOB_APIS[JobKind.AUTOML]
-_CHILDREN = (JOB_APIS[JobKind.TRAINING], JOB_APIS[JobKind.PROCESSING])
+_CHILDREN = (JobKind.TRAINING, JobKind.PROCESSING)
 
 
 class AutoMLCandidates:
@@ -29,6 +28,7 @@ class AutoMLCandidates:
     """
 
     def __init__(self, clients: AwsClients) -> None:
+        self._clients = clients
         self._client = clients.client("sagemaker")
 
     def facts(self, name: str) -> AutoMLFacts:
@@ -51,23 +51,20 @@ class AutoMLCandidates:
         Their names begin with the AutoML job's name, with or without a hyphen after it (`jobTA-001-143b672d` is a trial
         of the job `job`), and their descriptions contain its ARN. Transform jobs are not included.
         """
-        return [job for api in _CHILDREN for job in self._children(name, api)]
+        return [job for kind in _CHILDREN for job in self._children(name, kind)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
         """Return the snapshot of an ended AutoML job with the billed time and the cost of all its jobs."""
         return with_bill(automl, self.children(automl.name))
 
-    def _children(self, name: str, api: JobApi) -> Iterator[JobSnapshot]:
+    def _children(self, name: str, kind: JobKind) -> Iterator[JobSnapshot]:
+        api, jobs = JOB_APIS[kind], SageMakerJobs(self._clients, kind)
         pages = self._client.get_paginator(api.listing).paginate(NameContains=name)
         with refusals_typed(f"the jobs of {name}"):
             names = [each[api.name_key] for page in pages for each in page[api.summaries_key]]
         for child in names:
             if not child.startswith(name):
                 continue
-            answer = self._described(api, child)
+            answer = jobs.description(child)
             if answer is not None and answer.get(_API.arn_key, "").endswith(f"/{name}"):
                 yield masked_snapshot(answer)
-
-    def _described(self, api: JobApi, name: str) -> Mapping[str, Any] | None:
-        call = partial(getattr(self._client, api.describe), **api.named(name))
-        return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)

@@ -83,8 +83,8 @@ class _Marker:
 
     def owner(self) -> str | None:
         """Return the id in the marker, or None if there is no marker."""
-        content = self._objects.read_or_none(self.uri)
-        return None if content is None else str(json.loads(content)["airflow"])
+        marker = self._objects.json_or_none(self.uri)
+        return None if marker is None else str(marker["airflow"])
 
     def create(self, airflow: str) -> str | None:
         """Create the marker unless there is one, and return the id in it."""

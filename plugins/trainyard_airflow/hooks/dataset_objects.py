@@ -10,7 +10,7 @@ from boto3.s3.transfer import TransferConfig
 from trainyard.sagemaker_api.failures import service_error
 from trainyard.sharding.objects import ObjectHead, changed_object
 from trainyard_airflow.hooks.object_stream import whole_object
-from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.objects import S3Address, listed
 from trainyard_airflow.hooks.refusals import (
     answer_or_none,
     is_absent_object,
@@ -94,12 +94,10 @@ class S3DatasetObjects:
     def list(self, prefix: str) -> Iterator[ObjectHead]:
         """Yield the objects whose address starts with the prefix, in key order."""
         at = S3Address.parse(prefix)
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(prefix):
-            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
-                for each in page.get("Contents", ()):
-                    uri = f"s3://{at.bucket}/{each['Key']}"
-                    yield ObjectHead(uri=uri, size=each["Size"], etag=each["ETag"].strip('"'))
+            for each in listed(self._client, at):
+                uri = f"s3://{at.bucket}/{each['Key']}"
+                yield ObjectHead(uri=uri, size=each["Size"], etag=each["ETag"].strip('"'))
 
     def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
         """Return a stream of the object's content; the caller closes it.

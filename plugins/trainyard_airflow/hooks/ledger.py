@@ -127,8 +127,7 @@ class RunLedger:
         return None if content is None else LedgerEntry.from_json(content, uri=uri)
 
     def _write(self, entry: LedgerEntry) -> LedgerEntry:
-        content = entry.to_json().encode()
-        self._objects.write(self._uri_of(entry), content, content_type="application/json")
+        self._objects.write_json(self._uri_of(entry), entry.to_json())
         return entry
 
     def _uri_of(self, entry: LedgerEntry) -> str:

@@ -64,8 +64,7 @@ class MeasurementFolder:
         """
         before = _END_OF_TIME_S - int(measurement.measured_at)
         uri = f"{self.uri}/{before:011d}-{run_slug(measurement.run_id)}.json"
-        content = measurement.to_json().encode()
-        self._objects.write(uri, content, content_type="application/json")
+        self._objects.write_json(uri, measurement.to_json())
 
     def _newest(self) -> Iterator[RunMeasurement]:
         at = S3Address.parse(f"{self.uri}/")

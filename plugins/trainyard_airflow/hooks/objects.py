@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -17,7 +18,7 @@ from trainyard_airflow.hooks.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _BLOCK_BYTES = 1024 * 1024
 
@@ -38,17 +39,25 @@ class S3Address:
         """
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         if not uri.startswith("s3://") or not bucket:
-            raise SpecError(
-                [
-                    Finding(
-                        where="S3 address",
-                        what="is not an S3 URI of an object",
-                        got=uri,
-                        allowed="s3://bucket/key",
-                    )
-                ]
+            finding = Finding(
+                where="S3 address",
+                what="is not an S3 URI of an object",
+                got=uri,
+                allowed="s3://bucket/key",
             )
+            raise SpecError([finding])
         return cls(bucket=bucket, key=key)
+
+
+def listed(client: Any, at: S3Address) -> Iterator[Mapping[str, Any]]:
+    """Yield S3's entries (`Key`, `Size`, `LastModified`, ...) for the keys that begin with the key of `at`, in order.
+
+    Raises:
+        ClientError: S3 rejected the listing.
+    """
+    pages = client.get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
+        yield from page.get("Contents", ())
 
 
 def keys_below(client: Any, at: S3Address) -> list[str]:
@@ -57,8 +66,7 @@ def keys_below(client: Any, at: S3Address) -> list[str]:
     Raises:
         ClientError: S3 rejected the listing.
     """
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
-    return [each["Key"] for page in pages for each in page.get("Contents", ())]
+    return [each["Key"] for each in listed(client, at)]
 
 
 def newest_object_at(client: Any, uri: str) -> float | None:
@@ -68,14 +76,8 @@ def newest_object_at(client: Any, uri: str) -> float | None:
         TrainingRunError: S3 rejected the listing.
     """
     at = S3Address.parse(uri.rstrip("/") + "/")
-    pages = client.get_paginator("list_objects_v2")
     with refusals_typed(uri):
-        moments = [
-            each["LastModified"].timestamp()
-            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-            for each in page.get("Contents", ())
-        ]
-    return max(moments, default=None)
+        return max((each["LastModified"].timestamp() for each in listed(client, at)), default=None)
 
 
 class S3Objects:
@@ -115,6 +117,15 @@ class S3Objects:
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ContentType=content_type
             )
+
+    def json_or_none(self, uri: str) -> Any:
+        """Return the parsed JSON of the object, or None if there is no such object or bucket."""
+        content = self.read_or_none(uri)
+        return None if content is None else json.loads(content)
+
+    def write_json(self, uri: str, text: str) -> None:
+        """Store a JSON text at this address."""
+        self.write(uri, text.encode(), content_type="application/json")
 
     def create(self, uri: str, content: bytes, *, content_type: str) -> bool:
         """Store the bytes unless this address already has an object; return whether they were stored."""
@@ -158,12 +169,10 @@ class S3Objects:
     def newest(self, prefix: str, *, name: str) -> str | None:
         """Return the address of the newest object below the prefix with this file name, or None."""
         at = S3Address.parse(prefix)
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(prefix):
             found = [
                 (each["LastModified"], each["Key"])
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
+                for each in listed(self._client, at)
                 if each["Key"].rpartition("/")[2] == name
             ]
         return f"s3://{at.bucket}/{max(found)[1]}" if found else None

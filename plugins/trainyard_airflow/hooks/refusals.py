@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.errors import TrainingRunError
 from trainyard.sagemaker_api.failures import EXPIRED, WRONG_CREDENTIALS, service_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from trainyard.errors import TrainingRunError
 
 T = TypeVar("T")
 
@@ -46,6 +45,20 @@ def refusals_typed(where: str) -> Iterator[None]:
     except ClientError as error:
         ours = typed(error, where=where)
         raise ours from error
+
+
+@contextmanager
+def faults_logged(log: Any, what: str) -> Iterator[None]:
+    """Log an error of AWS inside the `with` block as a warning that begins with `what`, instead of raising it.
+
+    Args:
+        log: a logger of the standard library, or of an operator.
+        what: the consequence of the error.
+    """
+    try:
+        yield
+    except (TrainingRunError, BotoCoreError) as error:
+        log.warning("%s: %s", what, error)
 
 
 def answer_or_none(

@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 _READERS = 8
 
 
-def team_of(clients: AwsClients) -> str | None:
-    """Return the team of a connection, from the team tag in its job_defaults; None if there is no such tag.
-
-    Raises:
-        SpecError: the connection's defaults or limits are invalid.
-    """
-    return clients.job_defaults.tags.get(clients.job_limits.team_tag)
-
-
 def run_spend(
     clients: AwsClients, context: Context, *, state: Mapping[str, Any] | None = None
 ) -> RunSpend | None:
@@ -58,7 +49,8 @@ def run_spend(
         TrainingRunError: S3 rejects the search for the document of a cleared run.
     """
     fixed = state or {}
-    team, month = fixed.get("team") or team_of(clients), fixed.get("team_month")
+    team = fixed.get("team") or clients.job_defaults.tags.get(clients.job_limits.team_tag)
+    month = fixed.get("team_month")
     if team is None:
         return None
     dag_run: Any = context["dag_run"]
@@ -163,9 +155,7 @@ class TeamSpend:
 
     def write(self, spend: RunSpend) -> None:
         """Store a run's spend record."""
-        self._objects.write(
-            self._uri_of(spend), spend.to_json().encode(), content_type="application/json"
-        )
+        self._objects.write_json(self._uri_of(spend), spend.to_json())
 
     def _recorded(self, spend: RunSpend) -> RunSpend:
         """Return the stored spend record of a run; `spend` itself if none is stored.

@@ -28,7 +28,8 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     """
     group = JOB_APIS[JobKind.TRAINING].log_group
     for stream in log_streams(logs, group=group, prefix=f"{job_name}/"):
-        for event in _events(logs, group=group, stream=stream):
+        pages = log_pages(logs, group=group, stream=stream)
+        for event in (each for events, _ in pages for each in events):
             text = without_rank(str(event["message"]).rstrip("\r\n"))
             if text.startswith(PREFIX):
                 yield LogLine(
@@ -77,8 +78,3 @@ def log_pages(
         if page["nextForwardToken"] == token:
             return
         token = page["nextForwardToken"]
-
-
-def _events(logs: Any, *, group: str, stream: str) -> Iterator[dict[str, Any]]:
-    for events, _ in log_pages(logs, group=group, stream=stream):
-        yield from events

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
+from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
-from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
+from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ class TuningTrials:
 
     def __init__(self, clients: AwsClients) -> None:
         self._client = clients.client("sagemaker")
+        self._jobs = SageMakerJobs(clients, JobKind.TRAINING)
 
     def facts(self, name: str) -> SearchFacts:
         """Return the facts that the service's Describe call reports about the search."""
@@ -48,7 +48,7 @@ class TuningTrials:
         trials = []
         for summary in self._summaries(name):
             trial = trial_of(summary, usd_per_s=usd_per_s)
-            answer = self._described(trial.training_job_name)
+            answer = self._jobs.description(trial.training_job_name)
             if answer is None:
                 trials.append(trial)
                 continue
@@ -58,17 +58,12 @@ class TuningTrials:
 
     def job(self, name: str) -> JobSnapshot | None:
         """Return a trial's training job, or None if it was never created."""
-        answer = self._described(name)
-        return None if answer is None else masked_snapshot(answer)
+        return self._jobs.describe(name)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
         """Return the snapshot of an ended search with billed seconds: the sum of its trials' seconds per instance."""
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))
-
-    def _described(self, name: str) -> Mapping[str, Any] | None:
-        call = partial(getattr(self._client, _TRIAL.describe), **_TRIAL.named(name))
-        return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
 
     def _summaries(self, name: str) -> Iterator[Mapping[str, Any]]:
         pages = self._client.get_paginator(LISTING).paginate(

@@ -148,6 +148,5 @@ class AutoMLJobType(JobType):
         from trainyard_airflow.hooks.objects import S3Objects
 
         document = {"written_at": time.time(), "candidates": [each.to_dict() for each in found]}
-        content = (json.dumps(document, indent=1) + "\n").encode()
         objects = S3Objects(self.jobs.clients.client("s3"))
-        objects.write(uri, content, content_type="application/json")
+        objects.write_json(uri, json.dumps(document, indent=1) + "\n")

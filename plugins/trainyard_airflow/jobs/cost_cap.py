@@ -159,5 +159,4 @@ class MoneyStops:
             return any(member.isfile() for member in archive)
 
     def _checkpoints(self, snapshot: JobSnapshot) -> dict[int, str]:
-        uri = snapshot.checkpoint_s3_uri
-        return checkpoints_in(self.jobs.clients.client("s3"), uri) if uri else {}
+        return checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)

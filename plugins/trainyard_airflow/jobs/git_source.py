@@ -51,17 +51,13 @@ class GitSource:
         found = _FORM.fullmatch(source_dir)
         folder = PurePosixPath((found and found[3]) or "")
         if found is None or ".." in folder.parts or folder.is_absolute():
-            raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="is not a git source",
-                        got=source_dir,
-                        allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
-                    )
-                ],
-                subject="source_dir",
+            finding = Finding(
+                where="source_dir",
+                what="is not a git source",
+                got=source_dir,
+                allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
             )
+            raise SpecError([finding], subject="source_dir")
         return cls(url=found[1], commit=found[2], subdirectory=str(folder) if folder.parts else "")
 
     def check(self, repositories: object) -> None:
@@ -75,32 +71,24 @@ class GitSource:
         """
         listed = repositories or []
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise SpecError(
-                [
-                    Finding(
-                        where=f"the connection's extra, trainyard.{REPOSITORIES_KEY}",
-                        what="is malformed",
-                        got=repr(repositories),
-                        allowed='a list of addresses, such as ["https://github.com/my-team/"]',
-                    )
-                ],
-                subject="source_dir",
+            finding = Finding(
+                where=f"the connection's extra, trainyard.{REPOSITORIES_KEY}",
+                what="is malformed",
+                got=repr(repositories),
+                allowed='a list of addresses, such as ["https://github.com/my-team/"]',
             )
+            raise SpecError([finding], subject="source_dir")
         below = (each if each.endswith("/") else f"{each}/" for each in listed)
         if ".." in self.url or not any(f"{self.url}/".startswith(each) for each in below):
-            raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="is not a repository that runs may read",
-                        got=self.url,
-                        allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
-                        f"extra ({', '.join(listed) or 'none is set'})",
-                        next_step="add the repository's address to that list, or use an allowed repository",
-                    )
-                ],
-                subject="source_dir",
+            finding = Finding(
+                where="source_dir",
+                what="is not a repository that runs may read",
+                got=self.url,
+                allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
+                f"extra ({', '.join(listed) or 'none is set'})",
+                next_step="add the repository's address to that list, or use an allowed repository",
             )
+            raise SpecError([finding], subject="source_dir")
 
     @contextmanager
     def fetched(self) -> Iterator[Path]:
@@ -118,17 +106,13 @@ class GitSource:
             self._git(root, "checkout", "--quiet", "--detach", self.commit)
             folder = Path(root, self.subdirectory)
             if not folder.is_dir() or not folder.resolve().is_relative_to(Path(root).resolve()):
-                raise SpecError(
-                    [
-                        Finding(
-                            where="source_dir",
-                            what="names a folder that the repository does not have at this commit",
-                            got=f"{self.url}@{self.commit}: {self.subdirectory}",
-                            next_step="correct the commit or #subdirectory=<folder>",
-                        )
-                    ],
-                    subject="source_dir",
+                finding = Finding(
+                    where="source_dir",
+                    what="names a folder that the repository does not have at this commit",
+                    got=f"{self.url}@{self.commit}: {self.subdirectory}",
+                    next_step="correct the commit or #subdirectory=<folder>",
                 )
+                raise SpecError([finding], subject="source_dir")
             yield folder
 
     def _git(self, root: str, *arguments: str) -> None:
@@ -148,31 +132,23 @@ class GitSource:
                 timeout=LIMIT_S,
             )
         except FileNotFoundError:
-            raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="cannot be fetched: this worker has no git",
-                        got=self.url,
-                        next_step="install git on the workers",
-                    )
-                ],
-                subject="source_dir",
-            ) from None
+            finding = Finding(
+                where="source_dir",
+                what="cannot be fetched: this worker has no git",
+                got=self.url,
+                next_step="install git on the workers",
+            )
+            raise SpecError([finding], subject="source_dir") from None
         except subprocess.TimeoutExpired:
             raise ConnectionError(f"{self.url} did not respond within {LIMIT_S:g} s") from None
         if ended.returncode:
             output = " ".join(ended.stderr.split())[-400:]
             if _UNREACHABLE.search(output):
                 raise ConnectionError(f"{self.url} cannot be fetched: {output}")
-            raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what=f"cannot be fetched: {output}",
-                        got=f"{self.url}@{self.commit}",
-                        next_step="check the address, the commit and the git credentials of the worker",
-                    )
-                ],
-                subject="source_dir",
+            finding = Finding(
+                where="source_dir",
+                what=f"cannot be fetched: {output}",
+                got=f"{self.url}@{self.commit}",
+                next_step="check the address, the commit and the git credentials of the worker",
             )
+            raise SpecError([finding], subject="source_dir")

@@ -94,11 +94,13 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
         raise SpecError([fault], subject="on_rule_stop") from None
 
 
-def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the S3 folders of the script's complete checkpoints below a prefix, by step."""
+def checkpoints_in(s3: Any, uri: str | None) -> dict[int, str]:
+    """Return the S3 folders of the script's complete checkpoints below a prefix, by step; none without a prefix."""
     from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
+    if not uri:
+        return {}
     at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):
@@ -133,7 +135,8 @@ def change_request(
     pairs = list(zip(stops, taken, strict=True))
     spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is RetryRemedy.SKIP and s.step]
     if spans:
-        facts["skip_steps"] = steps_text(_skipped_already(request), spans)
+        already = decoded(hyperparameters_of(request)).get("skip_steps")
+        facts["skip_steps"] = steps_text(str(already) if already else None, spans)
         set_hyperparameter(request, "skip_steps", facts["skip_steps"])
     checkpoints = checkpoints_of(request)
     if checkpoints and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
@@ -150,11 +153,6 @@ def change_request(
         set_checkpoints(request, target)
     log.info("A rule ended an earlier job of this task: %s", facts)
     return facts
-
-
-def _skipped_already(request: Mapping[str, Any]) -> str | None:
-    given = decoded(hyperparameters_of(request)).get("skip_steps")
-    return str(given) if given else None
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:

@@ -11,7 +11,7 @@ from trainyard.errors import RuleViolatedError
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import ASK, RetryRemedy, read_retry
 from trainyard.rules.watch_plan import WatchPlan
-from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_tag
 from trainyard.units import at_step
 from trainyard_airflow.jobs.attempts import NextAction
 from trainyard_airflow.jobs.end_policy import EndPolicy
@@ -248,8 +248,7 @@ class RuleStopPolicy(EndPolicy):
 
     def _chosen(self, job: JobSnapshot) -> RetryRemedy | None:
         """Return the remedy that a human chose for a stopped job; None if nobody chose or was asked."""
-        chosen = remedy_of(self._jobs.service.tags(job.arn)) if self._asks else None
-        return None if chosen is None else RetryRemedy(chosen)
+        return self._stops.chosen(job) if self._asks else None
 
     @property
     def _asks(self) -> bool:

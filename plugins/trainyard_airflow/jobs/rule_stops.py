@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,31 +54,28 @@ class RuleStops:
         found, diverged = self.of(job), divergence_of(job.failure_reason)
         if not found and not diverged:
             return None
-        chosen = remedy_of(self.jobs.service.tags(job.arn)) if asks else None
         return EarlierStop(
             step=found[0].step if found else (diverged or (None,))[0],
             onset=found[0].onset if found else None,
-            chosen=None if chosen is None else RetryRemedy(chosen),
+            chosen=self.chosen(job) if asks else None,
             checkpoints=str(job.checkpoint_s3_uri),
             is_verdict=is_verdict,
         )
 
+    def chosen(self, job: JobSnapshot) -> RetryRemedy | None:
+        """Return the remedy that a human chose for a stopped job; None if nobody chose."""
+        chosen = remedy_of(self.jobs.service.tags(job.arn))
+        return None if chosen is None else RetryRemedy(chosen)
+
     def evidence(self, snapshot: JobSnapshot) -> str:
         """Return the evidence in the document of the rule evaluation that stopped the job; empty if there is none."""
         objects = S3Objects(self.jobs.clients.client("s3"))
-        content = objects.read_or_none(document_uri(snapshot))
-        if content is None:
-            return ""
-        document: Mapping[str, Any] = json.loads(content)
+        document: Mapping[str, Any] = objects.json_or_none(document_uri(snapshot)) or {}
         return str((document.get("stopped_by") or {}).get("evidence", ""))
 
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
         """Return the verdict on a job for the task's result, with its last complete checkpoint or None."""
-        found = (
-            checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
-            if snapshot.checkpoint_s3_uri
-            else {}
-        )
+        found = checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
         return {
             "rule": stop.rule,
             "step": stop.step,

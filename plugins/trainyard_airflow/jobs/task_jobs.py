@@ -28,6 +28,18 @@ class TaskKey:
     task_id: str
     map_index: int = -1
 
+    def job_name(self, kind: JobKind, attempt: int, *, deployment: str | None) -> str:
+        """Return the name of the task's job number `attempt`, from 1, in a deployment."""
+        return job_name(
+            dag_id=self.dag_id,
+            run_id=self.run_id,
+            task_id=self.task_id,
+            map_index=self.map_index,
+            attempt=attempt,
+            longest=JOB_APIS[kind].longest_name,
+            deployment=deployment,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskJobs:
@@ -89,15 +101,7 @@ class TaskJobs:
 
     def name_of(self, attempt: int) -> str:
         """Return the name of the task's job number `attempt`, from 1."""
-        return job_name(
-            dag_id=self.task.dag_id,
-            run_id=self.task.run_id,
-            task_id=self.task.task_id,
-            map_index=self.task.map_index,
-            attempt=attempt,
-            longest=self.api.longest_name,
-            deployment=self.clients.deployment,
-        )
+        return self.task.job_name(self.kind, attempt, deployment=self.clients.deployment)
 
     def of_attempt(self, attempt: int) -> JobSnapshot | None:
         """Return the snapshot of the job number `attempt`, or None if there is no such job."""

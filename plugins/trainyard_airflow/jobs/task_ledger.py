@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from trainyard.errors import TrainingRunError
 from trainyard.runs.ledger import PaidKind
+from trainyard_airflow.hooks.refusals import faults_logged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.ledger import RunLedger
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
+
+_NOT_UPDATED = "The run's ledger was not updated"
+"""Readers query the service for all unsettled entries."""
 
 
 class TaskLedger:
@@ -52,7 +54,7 @@ class TaskLedger:
     def withdraw(self, name: str) -> None:
         """Record that the service rejected the creation of a job."""
         if self._ledger:
-            with _bearing_faults():
+            with faults_logged(log, _NOT_UPDATED):
                 self._ledger.withdraw(self._kind, name, task_id=self._task_id)
 
     def settle(self, snapshot: JobSnapshot, billed: Callable[[JobSnapshot], JobSnapshot]) -> None:
@@ -64,16 +66,5 @@ class TaskLedger:
         """
         if self._ledger:
             # An entry without its cost must not pass for settled.
-            with _bearing_faults():
+            with faults_logged(log, _NOT_UPDATED):
                 self._ledger.settle(self._kind, billed(snapshot), task_id=self._task_id)
-
-
-@contextmanager
-def _bearing_faults() -> Iterator[None]:
-    """Log errors of ledger writes instead of raising them; readers query the service for all unsettled entries."""
-    from botocore.exceptions import BotoCoreError
-
-    try:
-        yield
-    except (TrainingRunError, BotoCoreError) as error:
-        log.warning("The run's ledger was not updated: %s", error)

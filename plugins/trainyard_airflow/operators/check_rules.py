@@ -12,8 +12,9 @@ from trainyard.errors import TrainingRunError, error_from_dict
 from trainyard.job_status import JobStatus
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
-from trainyard.sagemaker_api.names import job_name
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.units import at_step, format_duration
+from trainyard_airflow.jobs.task_jobs import TaskKey
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.triggers.interruptible import run_interruptible
@@ -237,7 +238,6 @@ class CheckRulesOperator(ConnectedOperator):
     @cached_property
     def jobs(self) -> SageMakerJobs:
         """The service's training jobs."""
-        from trainyard.sagemaker_api.job_kinds import JobKind
         from trainyard_airflow.hooks.jobs import SageMakerJobs
 
         return SageMakerJobs(self.clients, JobKind.TRAINING)
@@ -347,25 +347,14 @@ class CheckRulesOperator(ConnectedOperator):
 
     def _was_watched(self, snapshot: JobSnapshot) -> bool:
         """Return whether an ended job has its final verdicts, or never trained and needs none."""
-        from trainyard_airflow.hooks.objects import S3Objects
         from trainyard_airflow.triggers.rule_findings import document_uri
 
-        objects = S3Objects(self.clients.client("s3"))
-        return snapshot.started_at is None or objects.exists(document_uri(snapshot))
+        return snapshot.started_at is None or self.objects.exists(document_uri(snapshot))
 
     def _name_of(self, context: Context, attempt: int) -> str:
-        from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
-
         ti = context["ti"]
-        return job_name(
-            dag_id=ti.dag_id,
-            run_id=ti.run_id,
-            task_id=str(self.watched_task_id),
-            map_index=-1,
-            attempt=attempt,
-            longest=JOB_APIS[JobKind.TRAINING].longest_name,
-            deployment=self.clients.deployment,
-        )
+        task = TaskKey(dag_id=ti.dag_id, run_id=ti.run_id, task_id=str(self.watched_task_id))
+        return task.job_name(JobKind.TRAINING, attempt, deployment=self.clients.deployment)
 
     def _has_ended(self, context: Context, looks: int) -> bool:
         """Return whether the watched task has ended; it ends shortly after its job, so this may poll several times."""

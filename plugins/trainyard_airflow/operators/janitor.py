@@ -84,16 +84,13 @@ class JanitorOperator(ConnectedOperator):
     def _deployment(self) -> str:
         deployment = self.clients.deployment
         if not deployment:
-            raise SpecError(
-                [
-                    Finding(
-                        where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
-                        what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
-                        allowed="a name that no other Airflow of this AWS account has",
-                        next_step="set a name; jobs that were started without it are never cleaned up",
-                    )
-                ]
+            finding = Finding(
+                where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
+                what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
+                allowed="a name that no other Airflow of this AWS account has",
+                next_step="set a name; jobs that were started without it are never cleaned up",
             )
+            raise SpecError([finding])
         return str(deployment)
 
     def _verdict(self, context: Context, thing: PaidThing, *, deployment: str) -> OrphanVerdict:

@@ -113,17 +113,15 @@ class RegisterModelOperator(ConnectedOperator):
     def _version(self, ti: Any) -> ModelVersion:
         from trainyard_airflow.hooks.image_digests import image_digest
         from trainyard_airflow.hooks.job_spans import TaskTrace
-        from trainyard_airflow.hooks.objects import S3Objects
 
         given = self.version
         version = given if isinstance(given, ModelVersion) else _version_of(given)
         trace = TaskTrace.of(ti)
         if trace is not None:
             version = replace(version, lineage={**version.lineage, "trace_id": trace.hex_id})
-        objects = S3Objects(self.clients.client("s3"))
-        version = replace(version, model_card=_evaluated(version, objects))
-        if objects.exists(version.model_artifact):
-            digest = objects.sha256(version.model_artifact)
+        version = replace(version, model_card=_evaluated(version, self.objects))
+        if self.objects.exists(version.model_artifact):
+            digest = self.objects.sha256(version.model_artifact)
             version = replace(version, lineage={**version.lineage, ARTIFACT_SHA256: digest})
         if version.image_uri is None or version.image_digest is not None:
             return version

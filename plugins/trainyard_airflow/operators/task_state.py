@@ -82,12 +82,10 @@ class StateObject:
         Raises:
             TrainingRunError: S3 rejected the write.
         """
-        content = json.dumps({**self._all(), key: value}).encode()
-        self._objects.write(self._uri, content, content_type="application/json")
+        self._objects.write_json(self._uri, json.dumps({**self._all(), key: value}))
 
     def _all(self) -> dict[str, Any]:
-        content = self._objects.read_or_none(self._uri)
-        return {} if content is None else dict(json.loads(content))
+        return dict(self._objects.json_or_none(self._uri) or {})
 
 
 def _root(clients: AwsClients) -> str:

@@ -67,6 +67,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
             TaskDeferred: the task waits for the job in the triggerer.
         """
         if isinstance(step, AskHuman):
+            from trainyard.cost.job_cost import attempts_usd
             from trainyard_airflow.hooks.notifications import notify
             from trainyard_airflow.operators.rule_question import ask_human
 
@@ -77,7 +78,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
                 then=self.execute_answered.__name__,
                 kwargs={"result": dict(step.result), "verdict": dict(step.verdict)},
                 send=partial(notify, self.clients, self._notifier),
-                cost_usd=_cost_usd(step.result),
+                cost_usd=attempts_usd(step.result),
             )
         return super().take(context, run, step)
 
@@ -126,12 +127,3 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         # `skip` ends the task at once, before Airflow stores its return value.
         context["ti"].xcom_push(key="return_value", value=result or self._verdict)
         self.skip(context["ti"], follow)
-
-
-def _cost_usd(result: Mapping[str, Any]) -> float | None:
-    """Return the cost of a job and its earlier attempts; None if one of them is unknown."""
-    from trainyard.cost.job_cost import job_cost, total_usd
-
-    jobs = (result, *result.get("earlier_attempts", ()))
-    usd, is_known = total_usd(job_cost(each) for each in jobs)
-    return usd if is_known else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -22,13 +21,13 @@ from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.live.training_events import TrainingEvents
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
-from trainyard.sagemaker_api.names import job_name
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
 from trainyard_airflow.hooks.training_log import log_pages, log_streams
+from trainyard_airflow.jobs.task_jobs import TaskKey
 from trainyard_airflow.triggers.rule_findings import DOCUMENT_NAME, LIVE_NAME, document_below
 
 if TYPE_CHECKING:
@@ -247,24 +246,19 @@ class TrainingFeed:
         if kind is None:
             return []
         service = SageMakerJobs(clients, kind)
-        found = list(self._attempts(run, task_id, service, clients))
+        found = list(self._attempts(run, task_id, kind, clients))
         left = str(run.jobs[task_id])
         if all(each["name"] != left for each in found):
             found += [each for each in (self._job(service, left),) if each]
         return found
 
     def _attempts(
-        self, run: RunRow, task_id: str, service: SageMakerJobs, clients: AwsClients
+        self, run: RunRow, task_id: str, kind: JobKind, clients: AwsClients
     ) -> Iterator[Mapping[str, Any]]:
+        service = SageMakerJobs(clients, kind)
+        task = TaskKey(dag_id=run.dag_id, run_id=run.run_id, task_id=task_id)
         for attempt in range(1, _MOST_ATTEMPTS + 1):
-            name = job_name(
-                dag_id=run.dag_id,
-                run_id=run.run_id,
-                task_id=task_id,
-                attempt=attempt,
-                longest=service.longest_name,
-                deployment=clients.deployment,
-            )
+            name = task.job_name(kind, attempt, deployment=clients.deployment)
             snapshot = self._job(service, name)
             if snapshot is None:
                 return
@@ -305,9 +299,9 @@ class TrainingFeed:
                 continue
             for name in (DOCUMENT_NAME, LIVE_NAME):
                 address = document_below(str(job["output_path"]), job["name"], name=name)
-                content = objects.read_or_none(address)
-                if content is not None:
-                    self._rules[job["name"]] = json.loads(content)
+                document = objects.json_or_none(address)
+                if document is not None:
+                    self._rules[job["name"]] = document
                     if name == DOCUMENT_NAME and job["is_terminal"]:
                         self._final_rules.add(job["name"])
                     break

@@ -20,6 +20,7 @@ from trainyard_airflow.triggers.job_feed import (
     JobFeed,
     Subscription,
     subscribed,
+    wait_for_event,
 )
 from trainyard_airflow.triggers.kill_job import note_follower
 from trainyard_airflow.triggers.log_tail import newest_heartbeat
@@ -197,11 +198,7 @@ class FedLook(Look):
         if self.due_at < math.inf:
             tenth_s = (self.followed.patience.max_billed_s or math.inf) / 10
             limits.append(max(1.0, min(tenth_s, self.due_at - time.monotonic())))
-        try:
-            async with asyncio.timeout(min(limits, default=None)):
-                await self.subscription.news.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(self.subscription.news, min(limits, default=None))
         self.subscription.news.clear()
 
     def _report_faults(self) -> None:

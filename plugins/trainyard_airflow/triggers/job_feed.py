@@ -294,7 +294,7 @@ class JobFeed:
                     answers.answered()
                     self._shortest_s = clients.aws.shortest_poll_s or SHORTEST_S
                     delay_s = jittered(self._delay_s)
-                await _first(self._wanted, delay_s)
+                await wait_for_event(self._wanted, delay_s)
                 # Followers that subscribe shortly after one another share a listing.
                 await asyncio.sleep(min(0.25, self._shortest_s / 4))
         except TrainingRunError as error:
@@ -400,7 +400,9 @@ class JobFeed:
                                 each.read_to(began_ms, leaves_out=token is not None)
                             token, rounds_behind = None, 0
                     await self._end_log_round()
-                await _first(self._log_wanted, jittered(max(self._delay_s, self._log_pause_s)))
+                await wait_for_event(
+                    self._log_wanted, jittered(max(self._delay_s, self._log_pause_s))
+                )
                 await asyncio.sleep(self._log_pause_s / 4)
         except Exception as error:
             log.exception("Reading logs failed")
@@ -471,8 +473,8 @@ def _common_start(one: str, other: str) -> str:
     return one[: min(len(one), len(other)) if length is None else length]
 
 
-async def _first(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, at most `limit_s` seconds."""
+async def wait_for_event(event: asyncio.Event, limit_s: float | None) -> None:
+    """Wait for an event, at most `limit_s` seconds; None = no limit."""
     try:
         async with asyncio.timeout(limit_s):
             await event.wait()

@@ -57,17 +57,13 @@ class ObservedTask:
 
     async def is_deferred(self, limit_s: float) -> bool:
         """Return whether the task waits for a trigger; False if Airflow does not answer within `limit_s` seconds."""
-        return await self._reported_state(limit_s) == "deferred"
+        states = await self._reported(limit_s)
+        return states is not None and self._among(states) == "deferred"
 
     async def has_left(self, limit_s: float) -> bool:
         """Return whether the task no longer waits for a trigger; False if Airflow does not answer in time."""
         states = await self._reported(limit_s)
         return states is not None and self._among(states) != "deferred"
-
-    async def _reported_state(self, limit_s: float) -> str | None:
-        """Return the task's state, or None if the task has no state or Airflow's supervisor does not answer in time."""
-        states = await self._reported(limit_s)
-        return None if states is None else self._among(states)
 
     async def _reported(self, limit_s: float) -> Mapping[str, Any] | None:
         """Return the states by run and task, or None if Airflow's supervisor does not answer in time.

@@ -100,9 +100,7 @@ class EvaluationJobOperator(SageMakerJobOperator):
                 self.log.warning("%s is not an archive: %s", uri, error)
         if not lines:
             return None
-        objects.write(
-            measured.destination, "\n".join(lines).encode(), content_type="application/json"
-        )
+        objects.write_json(measured.destination, "\n".join(lines))
         return {"measured_by": measured.job_name, **self._metrics_at(measured.destination)}
 
 

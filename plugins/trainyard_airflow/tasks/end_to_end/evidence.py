@@ -19,9 +19,8 @@ from trainyard_airflow.hooks.training_log import training_log
 from trainyard_airflow.triggers.rule_findings import LIVE_NAME, document_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from trainyard.runs.continuity import LogLine
     from trainyard.runs.record import JobRecord
     from trainyard_airflow.hooks.objects import S3Objects
 
@@ -94,13 +93,10 @@ def write_proof(
         name = INCOMPLETE_LOG_NAME if why_no_log else LOG_NAME
         objects.write(f"{to}/{name}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
-        index = json.dumps(shard_index, indent=1).encode()
-        objects.write(f"{to}/{INDEX_NAME}", index, content_type="application/json")
-    document = continuity.to_json().encode()
-    objects.write(f"{to}/{CONTINUITY_NAME}", document, content_type="application/json")
+        objects.write_json(f"{to}/{INDEX_NAME}", json.dumps(shard_index, indent=1))
+    objects.write_json(f"{to}/{CONTINUITY_NAME}", continuity.to_json())
     if rules is not None:
-        found = json.dumps(rules, indent=1, allow_nan=False).encode()
-        objects.write(f"{to}/{RULES_NAME}", found, content_type="application/json")
+        objects.write_json(f"{to}/{RULES_NAME}", json.dumps(rules, indent=1, allow_nan=False))
     return Proof(continuity=continuity, rules=rules)
 
 
@@ -116,9 +112,9 @@ def _watched(
     """
     if output is None:
         return None, []
-    final = {job.name: _document(objects, document_below(output, job.name)) for job in jobs}
+    final = {job.name: objects.json_or_none(document_below(output, job.name)) for job in jobs}
     documents = [
-        final[job.name] or _document(objects, document_below(output, job.name, name=LIVE_NAME))
+        final[job.name] or objects.json_or_none(document_below(output, job.name, name=LIVE_NAME))
         for job in jobs
     ]
     written = [
@@ -130,11 +126,6 @@ def _watched(
     if unwatched:
         log.warning("Job %s has no final verdicts", ", ".join(unwatched))
     return {**merged(written), "judged": "statistics"} if written else None, unwatched
-
-
-def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
-    content = objects.read_or_none(address)
-    return None if content is None else dict(json.loads(content))
 
 
 def _both(by_statistics: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,13 +154,8 @@ def _judged(
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
     """Write the log lines of all jobs to the file; return the reason if only a part can be read, or None."""
     try:
-        write_log(file, _lines(logs, jobs))
+        write_log(file, (line for job in jobs for line in training_log(logs, job_name=job.name)))
     except (ClientError, BotoCoreError) as error:
         log.warning("The report has an incomplete training log, as it cannot be read: %s", error)
         return f"the training log could not be read: {error}; {INCOMPLETE_LOG_NAME} has the lines that were read before"
     return None
-
-
-def _lines(logs: Any, jobs: Sequence[JobRecord]) -> Iterator[LogLine]:
-    for job in jobs:
-        yield from training_log(logs, job_name=job.name)

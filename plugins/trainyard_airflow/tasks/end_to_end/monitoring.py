@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
-from trainyard.errors import TrainingRunError
 from trainyard.runs.run_tags import Owner
 from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining
-from trainyard.sagemaker_api.names import job_name
 from trainyard.specs.monitoring import Dashboard, Monitoring
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of
 from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow.sdk import Context
 
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -31,13 +28,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
     known = [types.get(name) for each in clusters for name in each]
     return MonitoredTraining(
         job_names=tuple(
-            job_name(
-                dag_id=state.paths.dag_id,
-                run_id=state.paths.run_id,
-                task_id=TaskId.TRAIN,
-                attempt=attempt,
-                deployment=state.paths.deployment,
-            )
+            job_name_of(state.paths, task_id=TaskId.TRAIN, attempt=attempt)
             for attempt in range(1, JOB_RETRIES + len(rungs) + 1)
         ),
         num_hosts=max(sum(each.values()) for each in clusters),
@@ -55,15 +46,6 @@ class _MonitoringOperator(ConnectedOperator):
 
         return TrainingMonitor(self.clients, monitored_training(state))
 
-    def _bearing(self, act: Callable[[], Any], *, what: str) -> Any:
-        from botocore.exceptions import BotoCoreError
-
-        try:
-            return act()
-        except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("%s: %s", what, error)
-            return None
-
 
 class SetUpMonitoringOperator(_MonitoringOperator):
     """Creates the alarms and the dashboard of the conf's `monitoring`; without that field `preflight` skips the task.
@@ -73,26 +55,25 @@ class SetUpMonitoringOperator(_MonitoringOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the names of the run's `alarms` and `dashboard`; a rejection by CloudWatch is logged as a warning."""
+        from trainyard_airflow.hooks.refusals import faults_logged
+
         state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         topic = state.conf.notifications
         owner = Owner(
             dag_id=state.paths.dag_id, run_id=state.paths.run_id, task_id=context["ti"].task_id
         )
-        alarms = dashboard = None
+        alarms: list[str] = []
+        dashboard = None
         if wanted.alarms:
-            alarms = self._bearing(
-                lambda: monitor.put_alarms(
-                    actions=[topic.topic_arn] if topic else [], tags=owner.tags()
-                ),
-                what="The training runs without alarms",
-            )
+            actions = [topic.topic_arn] if topic else []
+            with faults_logged(self.log, "The training runs without alarms"):
+                alarms = monitor.put_alarms(actions=actions, tags=owner.tags())
         if wanted.dashboard is not Dashboard.NONE:
-            dashboard = self._bearing(
-                monitor.put_dashboard, what="The training runs without a dashboard"
-            )
-        self.log.info("Alarms: %s; dashboard: %s", ", ".join(alarms or ()) or "none", dashboard)
-        return {"alarms": alarms or [], "dashboard": dashboard}
+            with faults_logged(self.log, "The training runs without a dashboard"):
+                dashboard = monitor.put_dashboard()
+        self.log.info("Alarms: %s; dashboard: %s", ", ".join(alarms) or "none", dashboard)
+        return {"alarms": alarms, "dashboard": dashboard}
 
 
 class TearDownMonitoringOperator(_MonitoringOperator):

@@ -4,161 +4,92 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Param
+from airflow.sdk import BaseOperator
 
 from trainyard.planning.plan_request import PRECISIONS, PlanRequest
 from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
-from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, bounded
+from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, Sections, conf_params
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, Param
 
+_AMOUNT: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0}
 _AMOUNT_OR_NONE: dict[str, Any] = {"type": ["null", "number"], "exclusiveMinimum": 0}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
+_SHAPE_HELP = "Part of the shape. Empty with a published model."
+_DEFAULTS = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
+"""nanoGPT's training of GPT-2."""
+
+_SECTIONS: Sections = {
+    "Model": {
+        "model": (
+            "Published model",
+            "Empty: by the shape below, or by the number of parameters.",
+            {"type": ["null", "string"], "enum": [None, *PUBLISHED]},
+        ),
+        "num_parameters": ("Parameters", "A llama shape of about this size.", _AMOUNT_OR_NONE),
+        "num_layers": ("Layers", _SHAPE_HELP, COUNT_OR_NONE),
+        "hidden_size": ("Hidden size", _SHAPE_HELP, COUNT_OR_NONE),
+        "num_heads": ("Attention heads", _SHAPE_HELP, COUNT_OR_NONE),
+        "num_kv_heads": (
+            "Key-value heads",
+            "For grouped-query attention. Empty: as many as attention heads.",
+            COUNT_OR_NONE,
+        ),
+        "feed_forward_size": (
+            "Feed-forward size",
+            "Width of the feed-forward layer. Empty: the family's.",
+            COUNT_OR_NONE,
+        ),
+        "family": (
+            "Family",
+            "Architecture of a block.",
+            {"type": "string", "enum": [LLAMA, GPT, TRAINYARD]},
+        ),
+        "attention": (
+            "Attention",
+            "eager keeps the attention scores in memory, flash does not.",
+            {"type": "string", "enum": [FLASH, EAGER]},
+        ),
+        "vocab_size": (
+            "Vocabulary",
+            "Tokens. Empty: the published model's, or 50,304.",
+            COUNT_OR_NONE,
+        ),
+        "sequence_length": (
+            "Sequence length",
+            "Tokens. Empty: the published model's, or 2,048.",
+            COUNT_OR_NONE,
+        ),
+        "global_batch_size": ("Global batch", "Sequences.", _COUNT),
+        "tokens": ("Tokens", "Number of tokens to train on.", _AMOUNT),
+        "precision": (
+            "Precision",
+            "Of weights and computation.",
+            {"type": "string", "enum": list(PRECISIONS)},
+        ),
+        "compile": ("Compiled", "Use torch.compile.", {"type": "boolean"}),
+    },
+    "Time, money and instances": {
+        "deadline_h": ("Deadline", "Hours.", _AMOUNT_OR_NONE),
+        "budget_usd": ("Budget", "USD.", _AMOUNT_OR_NONE),
+        "instance_types": (
+            "Instance types",
+            "Empty: all NVIDIA types of the catalogue.",
+            {"type": "array", "items": {"type": "string"}},
+        ),
+        "max_instances": ("Most instances", "Limit for the largest type of a family.", _COUNT),
+        "instance_count": ("Instances", "Empty: any number up to that limit.", COUNT_OR_NONE),
+    },
+}
 
 
 def plan_params() -> dict[str, Param]:
     """Return the params of `plan_training`: the fields of `PlanRequest`; the defaults are nanoGPT's GPT-2 training."""
-    model: dict[str, Any] = {"section": "Model"}
-    limits: dict[str, Any] = {"section": "Time, money and instances"}
-    params = {
-        "model": Param(
-            "gpt2-124m",
-            type=["null", "string"],
-            enum=[None, *PUBLISHED],
-            title="Published model",
-            description="Empty: by the shape below, or by the number of parameters.",
-            **model,
-        ),
-        "num_parameters": Param(
-            None,
-            **_AMOUNT_OR_NONE,
-            title="Parameters",
-            description="A llama shape of about this size.",
-            **model,
-        ),
-        "num_layers": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Layers",
-            description="Part of the shape. Empty with a published model.",
-            **model,
-        ),
-        "hidden_size": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Hidden size",
-            description="Part of the shape. Empty with a published model.",
-            **model,
-        ),
-        "num_heads": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Attention heads",
-            description="Part of the shape. Empty with a published model.",
-            **model,
-        ),
-        "num_kv_heads": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Key-value heads",
-            description="For grouped-query attention. Empty: as many as attention heads.",
-            **model,
-        ),
-        "feed_forward_size": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Feed-forward size",
-            description="Width of the feed-forward layer. Empty: the family's.",
-            **model,
-        ),
-        "family": Param(
-            LLAMA,
-            type="string",
-            enum=[LLAMA, GPT, TRAINYARD],
-            title="Family",
-            description="Architecture of a block.",
-            **model,
-        ),
-        "attention": Param(
-            FLASH,
-            type="string",
-            enum=[FLASH, EAGER],
-            title="Attention",
-            description="eager keeps the attention scores in memory, flash does not.",
-            **model,
-        ),
-        "vocab_size": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Vocabulary",
-            description="Tokens. Empty: the published model's, or 50,304.",
-            **model,
-        ),
-        "sequence_length": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Sequence length",
-            description="Tokens. Empty: the published model's, or 2,048.",
-            **model,
-        ),
-        "global_batch_size": Param(
-            480, type="integer", minimum=1, title="Global batch", description="Sequences.", **model
-        ),
-        "tokens": Param(
-            9e9,
-            type="number",
-            exclusiveMinimum=0,
-            title="Tokens",
-            description="Number of tokens to train on.",
-            **model,
-        ),
-        "precision": Param(
-            "bf16",
-            type="string",
-            enum=list(PRECISIONS),
-            title="Precision",
-            description="Of weights and computation.",
-            **model,
-        ),
-        "compile": Param(
-            True,
-            type="boolean",
-            title="Compiled",
-            description="Use torch.compile.",
-            **model,
-        ),
-        "deadline_h": Param(
-            None, **_AMOUNT_OR_NONE, title="Deadline", description="Hours.", **limits
-        ),
-        "budget_usd": Param(None, **_AMOUNT_OR_NONE, title="Budget", description="USD.", **limits),
-        "instance_types": Param(
-            [],
-            type="array",
-            items={"type": "string"},
-            title="Instance types",
-            description="Empty: all NVIDIA types of the catalogue.",
-            **limits,
-        ),
-        "max_instances": Param(
-            16,
-            type="integer",
-            minimum=1,
-            title="Most instances",
-            description="Limit for the largest type of a family.",
-            **limits,
-        ),
-        "instance_count": Param(
-            None,
-            **COUNT_OR_NONE,
-            title="Instances",
-            description="Empty: any number up to that limit.",
-            **limits,
-        ),
-    }
-    return bounded(params)
+    return conf_params(_SECTIONS, PlanRequest, **_DEFAULTS)
 
 
 @retried_by_error

@@ -70,8 +70,7 @@ def write_profile(
     with TemporaryDirectory(prefix="trainyard-statistics-") as folder:
         profile = _profile(client, sources, conf, Path(folder), to)
     objects = S3Objects(client)
-    data = json.dumps(profile_document(profile), indent=1).encode()
-    objects.write(f"{to}/{DATA_NAME}", data, content_type="application/json")
+    objects.write_json(f"{to}/{DATA_NAME}", json.dumps(profile_document(profile), indent=1))
     page = render_profile_html(profile, run_id=run_id).encode()
     objects.write(f"{to}/{PAGE_NAME}", page, content_type="text/html; charset=utf-8")
     return profile_summary(profile)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import SpecError, TrainingRunError
+from trainyard.errors import SpecError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.runs.notifier import failure_notice, stop_notice
@@ -141,22 +140,19 @@ class ReportOperator(ClosingReportOperator):
         self, record: RunRecord, facts: Mapping[str, TaskFacts], paths: RunPaths
     ) -> None:
         """Store the run's measurement, for the estimates of later runs; a failure is logged as a warning."""
-        from botocore.exceptions import BotoCoreError
-
         from trainyard.runs.measured import run_measurement
         from trainyard_airflow.hooks.measurements import measurements_of
+        from trainyard_airflow.hooks.refusals import faults_logged
 
         state = facts[TaskId.PREFLIGHT].result
         if not state:
             return
-        try:
+        with faults_logged(self.log, "Later estimates do not use this run"):
             conf = RunState.from_dict(state).conf
             measured = run_measurement(record, conf)
             if measured:
                 folder = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements)
                 folder.write(measured)
-        except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("Later estimates do not use this run: %s", error)
 
     def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
         state = facts[TaskId.PREFLIGHT].result
@@ -330,11 +326,9 @@ class ReportOperator(ClosingReportOperator):
         return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        content = self.objects.read_or_none(uri)
-        if content is None:
+        document: dict[str, Any] | None = self.objects.json_or_none(uri)
+        if document is None:
             self.log.warning("There is no %s, so the report has no such data", uri)
-            return None
-        document: dict[str, Any] = json.loads(content)
         return document
 
 

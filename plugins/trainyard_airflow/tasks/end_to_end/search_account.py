@@ -121,8 +121,8 @@ def _account(
         num_steps=None if jobs else _longest_trial(conf),
     )
     objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=PARQUET)
-    text = json.dumps(document, indent=1, allow_nan=False).encode()
-    objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
+    text = json.dumps(document, indent=1, allow_nan=False)
+    objects.write_json(f"{paths.report}/{DOCUMENT_NAME}", text)
     records = [
         job_record(TaskId.TUNE, each.to_dict(), attempts=number, links=facts.links)
         for number, each in enumerate(jobs, 1)

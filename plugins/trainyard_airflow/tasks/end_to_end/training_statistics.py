@@ -11,12 +11,15 @@ from trainyard.rules.statistics_bundles import BUNDLE, files_in
 from trainyard.rules.statistics_place import STATISTICS_FOLDER
 from trainyard.runs.profile.traces import Trace, in_order, trace_of
 from trainyard.units import format_bytes
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.objects import S3Address, S3Objects
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from trainyard.sharding.objects import ObjectHead
 
 log = logging.getLogger(__name__)
 
@@ -40,21 +43,6 @@ class Fetched:
     why_none: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    bucket: str
-    key: str
-    num_bytes: int
-
-    @property
-    def name(self) -> str:
-        return self.key.rpartition("/")[2]
-
-    @property
-    def uri(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
-
-
 def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
     """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
 
@@ -71,12 +59,12 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
     Raises:
         TrainingRunError: S3 rejected a call, or an object is not a valid bundle of statistics.
     """
-    objects = S3Objects(client)
+    objects, stored = S3Objects(client), S3DatasetObjects(client)
     source = " and ".join(sources)
-    found = [each for uri in sources for each in _listed(client, S3Address.parse(uri))]
-    lines = [each for each in found if each.name.endswith(".jsonl") or BUNDLE.search(each.key)]
+    found = [each for uri in sources for each in stored.list(uri)]
+    lines = [each for each in found if each.uri.endswith(".jsonl") or BUNDLE.search(each.uri)]
     traces = in_order(_copied_traces(client, found, to))
-    size = sum(each.num_bytes for each in lines)
+    size = sum(each.size for each in lines)
     if not lines:
         why = (
             f"there are no statistics below {source}: the hyperparameters have statistics=off, the script does not use "
@@ -92,8 +80,8 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
     contents: dict[str, bytearray] = {}
     for each in lines:
         content = objects.read(each.uri)
-        is_bundle = BUNDLE.search(each.key)
-        pieces = files_in(content, where=each.uri) if is_bundle else ((each.name, content),)
+        is_bundle = BUNDLE.search(each.uri)
+        pieces = files_in(content, where=each.uri) if is_bundle else ((_name(each), content),)
         for file, piece in pieces:
             contents.setdefault(file, bytearray()).extend(piece)
     files = []
@@ -117,37 +105,33 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
-def _listed(client: Any, at: S3Address) -> Iterator[_Found]:
-    pages = client.get_paginator("list_objects_v2")
-    with refusals_typed(f"s3://{at.bucket}/{at.key}"):
-        for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
-            for each in page.get("Contents", ()):
-                yield _Found(bucket=at.bucket, key=each["Key"], num_bytes=each["Size"])
+def _name(head: ObjectHead) -> str:
+    return head.uri.rpartition("/")[2]
 
 
-def _copied_traces(client: Any, found: Sequence[_Found], to: str) -> Iterator[Trace]:
+def _copied_traces(client: Any, found: Sequence[ObjectHead], to: str) -> Iterator[Trace]:
     left = MOST_TRACES_BYTES
     target = S3Address.parse(to)
     for each in found:
-        place = f"{STATISTICS_FOLDER}/{each.name}"
-        trace = trace_of(place, num_bytes=each.num_bytes)
+        place = f"{STATISTICS_FOLDER}/{_name(each)}"
+        trace = trace_of(place, num_bytes=each.size)
         if trace is None:
             continue
-        address = each.uri
-        if each.num_bytes > min(MOST_TRACE_BYTES, left):
+        if each.size > min(MOST_TRACE_BYTES, left):
             log.warning(
                 "Trace %s is too large to copy beside the report: %s",
-                address,
-                format_bytes(each.num_bytes),
+                each.uri,
+                format_bytes(each.size),
             )
-            stays = trace_of(address, num_bytes=each.num_bytes)
+            stays = trace_of(each.uri, num_bytes=each.size)
             yield stays or trace
             continue
-        left -= each.num_bytes
-        with refusals_typed(address):
+        left -= each.size
+        source = S3Address.parse(each.uri)
+        with refusals_typed(each.uri):
             client.copy_object(
                 Bucket=target.bucket,
                 Key=f"{target.key}/{place}",
-                CopySource={"Bucket": each.bucket, "Key": each.key},
+                CopySource={"Bucket": source.bucket, "Key": source.key},
             )
         yield trace

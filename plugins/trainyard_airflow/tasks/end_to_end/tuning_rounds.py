@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from trainyard.cost.job_cost import job_cost, total_usd
+from trainyard.cost.job_cost import attempts_usd
 from trainyard.errors import BudgetExceededError, Finding, JobFailedError, Severity, SpecError
 from trainyard.job_status import JobStatus
 from trainyard.planning.search_cost import search_cost
@@ -230,14 +230,13 @@ class Rounds:
         return rows
 
     def _read(self, name: str) -> list[dict[str, Any]] | None:
-        content = self._objects.read_or_none(f"{self._uri}/{name}")
-        found: list[dict[str, Any]] | None = None if content is None else json.loads(content)
+        found: list[dict[str, Any]] | None = self._objects.json_or_none(f"{self._uri}/{name}")
         return found
 
     def _write(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        content = json.dumps(rows, indent=1).encode()
-        self._objects.write(f"{self._uri}/{name}", content, content_type="application/json")
-        found: list[dict[str, Any]] = json.loads(content)
+        text = json.dumps(rows, indent=1)
+        self._objects.write_json(f"{self._uri}/{name}", text)
+        found: list[dict[str, Any]] = json.loads(text)
         return found
 
 
@@ -341,17 +340,10 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
         "started_at": job.get("started_at"),
         "ended_at": job.get("ended_at"),
         "billable_seconds": job.get("billable_seconds"),
-        "cost_usd": _cost(job),
+        "cost_usd": attempts_usd(job),
         "failure": failure or (None if job else "the trial's task returned no result"),
         "model_artifact": job.get("model_artifact"),
     }
-
-
-def _cost(job: Mapping[str, Any]) -> float | None:
-    """Return the cost of all attempts of the job in USD; None if the cost of an attempt is unknown."""
-    attempts = [*job.get("earlier_attempts", ()), job]
-    total, is_complete = total_usd(job_cost(each) for each in attempts)
-    return total if is_complete else None
 
 
 def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:

@@ -82,7 +82,6 @@ class ScriptPreflightOperator(PreflightOperator):
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield findings for scripts and data that are missing or must not be read."""
-        from trainyard.specs.channel import TrainingInput, read_channel
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.tasks.own_script.script_folder import script_findings
 
@@ -98,12 +97,7 @@ class ScriptPreflightOperator(PreflightOperator):
             training=_valid_training(conf),
             project=project_folder(),
         )
-        channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
-        read = {
-            **{n: each.s3_data for n, each in channels.items() if isinstance(each, TrainingInput)},
-            **{f"evaluation_inputs.{name}": uri for name, uri in conf.evaluation_inputs.items()},
-        }
-        for where, uri in read.items():
+        for where, uri in _addresses(conf).items():
             for found in account_check.channel_findings(self.clients, uri, where=where):
                 # A task before the training may still write it.
                 yield replace(found, severity=Severity.WARNING) if self.has_preparation else found
@@ -120,7 +114,7 @@ class ScriptPreflightOperator(PreflightOperator):
         from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
 
         limits, conf = self.clients.job_limits, plan.conf
-        read = [*_addresses(conf), conf.source_dir]
+        read = [*_addresses(conf).values(), conf.source_dir]
         return [
             *limits.bucket_findings(each for each in read if each.startswith("s3://")),
             *job_limit_findings(self.clients, _jobs(conf, place)),
@@ -176,6 +170,15 @@ def _valid_training(conf: ScriptConf) -> TrainingJobSpec | None:
         return None
 
 
+def _unset_evaluation(conf: ScriptConf, *, paths: RunPaths, role: str) -> ProcessingJobSpec | None:
+    """Return the evaluation with placeholders for the training's result; None if the run has no evaluation script."""
+    trained = {
+        "model_artifact": f"{paths.output}/model.tar.gz",
+        "instance_type": conf.instance_type,
+    }
+    return script_evaluation_spec(conf, paths=paths, training=trained, role=role)
+
+
 def _render_evaluation(conf: ScriptConf) -> None:
     """Render the evaluation's request with placeholders for the results of earlier tasks.
 
@@ -184,12 +187,7 @@ def _render_evaluation(conf: ScriptConf) -> None:
     """
     from trainyard.sagemaker_api.processing_request import render_processing_job
 
-    trained = {
-        "model_artifact": f"{UNSET_PATHS.output}/model.tar.gz",
-        "instance_type": conf.instance_type,
-    }
-    spec = script_evaluation_spec(conf, paths=UNSET_PATHS, training=trained, role=UNSET_ROLE)
-    if spec:
+    if spec := _unset_evaluation(conf, paths=UNSET_PATHS, role=UNSET_ROLE):
         render_processing_job(
             spec,
             name="evaluation",
@@ -199,13 +197,15 @@ def _render_evaluation(conf: ScriptConf) -> None:
         )
 
 
-def _addresses(conf: ScriptConf) -> Iterator[str]:
-    """Yield the S3 addresses that the run's jobs read."""
+def _addresses(conf: ScriptConf) -> dict[str, str]:
+    """Return the S3 addresses that the run's jobs read, by their fields of the conf."""
     from trainyard.specs.channel import TrainingInput, read_channel
 
-    channels = map(read_channel, conf.inputs.values())
-    yield from (each.s3_data for each in channels if isinstance(each, TrainingInput))
-    yield from conf.evaluation_inputs.values()
+    channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
+    return {
+        **{n: each.s3_data for n, each in channels.items() if isinstance(each, TrainingInput)},
+        **{f"evaluation_inputs.{name}": uri for name, uri in conf.evaluation_inputs.items()},
+    }
 
 
 def _jobs(
@@ -218,10 +218,5 @@ def _jobs(
     role = place["role"]
     training = script_training_spec(conf, paths=paths, role=role, task_id=TaskId.TRAIN)
     yield from on_every_rung(training)
-    trained = {
-        "model_artifact": f"{paths.output}/model.tar.gz",
-        "instance_type": conf.instance_type,
-    }
-    evaluation = script_evaluation_spec(conf, paths=paths, training=trained, role=role)
-    if evaluation:
+    if evaluation := _unset_evaluation(conf, paths=paths, role=role):
         yield evaluation

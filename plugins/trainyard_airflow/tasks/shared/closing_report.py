@@ -107,16 +107,13 @@ class ClosingReportOperator(ConnectedOperator):
     def _count_spend(
         self, context: Context, ledger: Ledger, *, state: Mapping[str, Any] | None
     ) -> None:
-        from botocore.exceptions import BotoCoreError
-
+        from trainyard_airflow.hooks.refusals import faults_logged
         from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
 
-        try:
+        with faults_logged(self.log, "The cost of this run is not counted for its team"):
             spend = run_spend(self.clients, context, state=state)
             if spend is not None:
                 TeamSpend(self.clients).close(spend, ledger)
-        except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("The cost of this run is not counted for its team: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
         """Write the report as a page and as data.
@@ -130,7 +127,7 @@ class ClosingReportOperator(ConnectedOperator):
         Raises:
             RejectedRequestError: S3 rejected the write.
         """
-        self.objects.write(json_uri, data.encode(), content_type="application/json")
+        self.objects.write_json(json_uri, data)
         self.objects.write(html_uri, page.encode(), content_type="text/html; charset=utf-8")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import JobStatus
-from trainyard.sagemaker_api.job_kinds import JOB_APIS, TASK_KINDS, JobKind
-from trainyard.sagemaker_api.names import job_name
+from trainyard.sagemaker_api.job_kinds import TASK_KINDS, JobKind
+from trainyard_airflow.jobs.task_jobs import TaskKey
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
@@ -100,15 +100,9 @@ def _stop_running(
 
 def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int = -1) -> str:
     """Return the name of a task's job; `attempt` counts from 1."""
-    return job_name(
-        dag_id=paths.dag_id,
-        run_id=paths.run_id,
-        task_id=task_id,
-        map_index=map_index,
-        attempt=attempt,
-        longest=JOB_APIS[TASK_KINDS.get(task_id, JobKind.TRAINING)].longest_name,
-        deployment=paths.deployment,
-    )
+    task = TaskKey(dag_id=paths.dag_id, run_id=paths.run_id, task_id=task_id, map_index=map_index)
+    kind = TASK_KINDS.get(task_id, JobKind.TRAINING)
+    return task.job_name(kind, attempt, deployment=paths.deployment)
 
 
 def _is_of_run(snapshot: JobSnapshot, paths: RunPaths) -> bool:
