@@ -37,14 +37,12 @@ class NLPSequenceRatio(Rule):
         """
         if len(self.token_values.split(",")) != len(_numbers(self.token_thresholds_percent)):
             raise SpecError(
-                [
-                    Finding(
-                        where="token_thresholds_percent",
-                        what="must have one number for each of token_values",
-                        got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
-                        allowed="one percentage per token, such as 50,10 for 0,1",
-                    )
-                ]
+                Finding(
+                    where="token_thresholds_percent",
+                    what="must have one number for each of token_values",
+                    got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
+                    allowed="one percentage per token, such as 50,10 for 0,1",
+                )
             )
 
     def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
