@@ -39,14 +39,12 @@ class S3Address:
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         if not uri.startswith("s3://") or not bucket:
             raise SpecError(
-                [
-                    Finding(
-                        where="S3 address",
-                        what="is not an S3 URI of an object",
-                        got=uri,
-                        allowed="s3://bucket/key",
-                    )
-                ]
+                Finding(
+                    where="S3 address",
+                    what="is not an S3 URI of an object",
+                    got=uri,
+                    allowed="s3://bucket/key",
+                )
             )
         return cls(bucket=bucket, key=key)
 

@@ -36,15 +36,13 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
     rate = _usd_per_s(spec)
     if rate is None:
         raise SpecError(
-            [
-                Finding(
-                    where="budget_usd",
-                    what="cannot be enforced: the price catalogue has no price for candidate_instance_type",
-                    got=spec.candidate_instance_type,
-                    next_step="remove budget_usd and set max_runtime_s (max_time_s in autopilot_tabular), or choose an "
-                    "instance type with a price in your own spec",
-                )
-            ]
+            Finding(
+                where="budget_usd",
+                what="cannot be enforced: the price catalogue has no price for candidate_instance_type",
+                got=spec.candidate_instance_type,
+                next_step="remove budget_usd and set max_runtime_s (max_time_s in autopilot_tabular), or choose an "
+                "instance type with a price in your own spec",
+            )
         )
     left_usd = spec.budget_usd - paid_usd
     seconds = int(left_usd / rate)

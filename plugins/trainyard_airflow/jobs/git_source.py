@@ -52,14 +52,12 @@ class GitSource:
         folder = PurePosixPath((found and found[3]) or "")
         if found is None or ".." in folder.parts or folder.is_absolute():
             raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="is not a git source",
-                        got=source_dir,
-                        allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
-                    )
-                ],
+                Finding(
+                    where="source_dir",
+                    what="is not a git source",
+                    got=source_dir,
+                    allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
+                ),
                 subject="source_dir",
             )
         return cls(url=found[1], commit=found[2], subdirectory=str(folder) if folder.parts else "")
@@ -76,29 +74,25 @@ class GitSource:
         listed = repositories or []
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise SpecError(
-                [
-                    Finding(
-                        where=f"the connection's extra, trainyard.{REPOSITORIES_KEY}",
-                        what="is malformed",
-                        got=repr(repositories),
-                        allowed='a list of addresses, such as ["https://github.com/my-team/"]',
-                    )
-                ],
+                Finding(
+                    where=f"the connection's extra, trainyard.{REPOSITORIES_KEY}",
+                    what="is malformed",
+                    got=repr(repositories),
+                    allowed='a list of addresses, such as ["https://github.com/my-team/"]',
+                ),
                 subject="source_dir",
             )
         below = (each if each.endswith("/") else f"{each}/" for each in listed)
         if ".." in self.url or not any(f"{self.url}/".startswith(each) for each in below):
             raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="is not a repository that runs may read",
-                        got=self.url,
-                        allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
-                        f"extra ({', '.join(listed) or 'none is set'})",
-                        next_step="add the repository's address to that list, or use an allowed repository",
-                    )
-                ],
+                Finding(
+                    where="source_dir",
+                    what="is not a repository that runs may read",
+                    got=self.url,
+                    allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
+                    f"extra ({', '.join(listed) or 'none is set'})",
+                    next_step="add the repository's address to that list, or use an allowed repository",
+                ),
                 subject="source_dir",
             )
 
@@ -119,14 +113,12 @@ class GitSource:
             folder = Path(root, self.subdirectory)
             if not folder.is_dir() or not folder.resolve().is_relative_to(Path(root).resolve()):
                 raise SpecError(
-                    [
-                        Finding(
-                            where="source_dir",
-                            what="names a folder that the repository does not have at this commit",
-                            got=f"{self.url}@{self.commit}: {self.subdirectory}",
-                            next_step="correct the commit or #subdirectory=<folder>",
-                        )
-                    ],
+                    Finding(
+                        where="source_dir",
+                        what="names a folder that the repository does not have at this commit",
+                        got=f"{self.url}@{self.commit}: {self.subdirectory}",
+                        next_step="correct the commit or #subdirectory=<folder>",
+                    ),
                     subject="source_dir",
                 )
             yield folder
@@ -149,14 +141,12 @@ class GitSource:
             )
         except FileNotFoundError:
             raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what="cannot be fetched: this worker has no git",
-                        got=self.url,
-                        next_step="install git on the workers",
-                    )
-                ],
+                Finding(
+                    where="source_dir",
+                    what="cannot be fetched: this worker has no git",
+                    got=self.url,
+                    next_step="install git on the workers",
+                ),
                 subject="source_dir",
             ) from None
         except subprocess.TimeoutExpired:
@@ -166,13 +156,11 @@ class GitSource:
             if _UNREACHABLE.search(output):
                 raise ConnectionError(f"{self.url} cannot be fetched: {output}")
             raise SpecError(
-                [
-                    Finding(
-                        where="source_dir",
-                        what=f"cannot be fetched: {output}",
-                        got=f"{self.url}@{self.commit}",
-                        next_step="check the address, the commit and the git credentials of the worker",
-                    )
-                ],
+                Finding(
+                    where="source_dir",
+                    what=f"cannot be fetched: {output}",
+                    got=f"{self.url}@{self.commit}",
+                    next_step="check the address, the commit and the git credentials of the worker",
+                ),
                 subject="source_dir",
             )

@@ -88,14 +88,12 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
     kind = type(trainer).__name__
     if type(getattr(trainer, "compute", None)).__name__ == "HyperPodCompute":
         raise SpecError(
-            [
-                Finding(
-                    where="compute",
-                    what="trains on a HyperPod cluster and does not create a training job",
-                    got="HyperPodCompute",
-                    allowed="TrainingJobCompute, or none for a serverless job",
-                )
-            ],
+            Finding(
+                where="compute",
+                what="trains on a HyperPod cluster and does not create a training job",
+                got="HyperPodCompute",
+                allowed="TrainingJobCompute, or none for a serverless job",
+            ),
             subject=kind,
         )
     caught: list[dict[str, Any]] = []

@@ -85,14 +85,12 @@ class JanitorOperator(ConnectedOperator):
         deployment = self.clients.deployment
         if not deployment:
             raise SpecError(
-                [
-                    Finding(
-                        where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
-                        what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
-                        allowed="a name that no other Airflow of this AWS account has",
-                        next_step="set a name; jobs that were started without it are never cleaned up",
-                    )
-                ]
+                Finding(
+                    where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
+                    what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
+                    allowed="a name that no other Airflow of this AWS account has",
+                    next_step="set a name; jobs that were started without it are never cleaned up",
+                )
             )
         return str(deployment)
 
