@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.records import Facts, Inputs
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,11 +45,8 @@ class NLPSequenceRatio(Rule):
                 )
             )
 
-    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Inputs) -> Iterator[Judgement]:
+    def judge(self, record: Inputs) -> Iterator[Judgement]:
+        """Evaluate one record."""
         limits = _numbers(self.token_thresholds_percent)
         for token, limit in zip(self.token_values.split(","), limits, strict=True):
             share = record.token_shares.get(token.strip())
@@ -132,11 +129,8 @@ class TokenStats(Rule):
     single_share: float = 0.5
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Inputs) -> Iterator[Judgement]:
+    def judge(self, record: Inputs) -> Iterator[Judgement]:
+        """Evaluate one record."""
         limits = {"pad": self.pad_share, "unk": self.unk_share, "masked": self.masked_share}
         for token, share in record.token_shares.items():
             limit = limits.get(token, self.single_share)
