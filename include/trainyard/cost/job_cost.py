@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.catalog.instances import Catalogue, catalogue
 from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +227,12 @@ def sum_usd(amounts: Iterable[float | None]) -> tuple[float, bool]:
     """Return the sum of the known amounts in USD, and whether every amount was known."""
     all_amounts = list(amounts)
     return sum(each for each in all_amounts if each is not None), None not in all_amounts
+
+
+def known_total(amounts: Iterable[N | None]) -> N | None:
+    """Return the sum of the amounts; None if one of them is unknown."""
+    known = list(amounts)
+    return None if None in known else sum(each for each in known if each is not None)
 
 
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:
