@@ -137,7 +137,7 @@ class TrainingRunError(Exception):
 
 
 class FindingsError(TrainingRunError):
-    """An error that reports one or more findings at once, worst first.
+    """An error that reports one finding, or several at once, worst first.
 
     Raises:
         ContractError: there are no findings, so there is nothing to report.
@@ -145,8 +145,10 @@ class FindingsError(TrainingRunError):
 
     headline = "{count} problem(s) found"
 
-    def __init__(self, findings: Iterable[Finding], *, subject: str | None = None) -> None:
-        found = distinct(findings)
+    def __init__(
+        self, findings: Finding | Iterable[Finding], *, subject: str | None = None
+    ) -> None:
+        found = distinct([findings] if isinstance(findings, Finding) else findings)
         if not found:
             raise ContractError(f"{type(self).__name__} needs at least one finding")
         headline = self.headline.format(count=len(found))

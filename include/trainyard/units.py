@@ -1,13 +1,8 @@
-"""Units as types, and formatting of amounts. Standard library only."""
+"""Units, formatting of amounts, and days. Standard library only."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NewType
-
-Seconds = NewType("Seconds", float)
-Usd = NewType("Usd", float)
-Bytes = NewType("Bytes", int)
 
 BYTES_PER_GIB = 1024**3
 SECONDS_PER_HOUR = 3600
@@ -54,6 +49,11 @@ def format_usd(amount: float | None) -> str:
 def format_utc(moment: float) -> str:
     """Return a time in epoch seconds as UTC, to the minute. Worked: 0 is 1970-01-01 00:00."""
     return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def utc_day(moment: float) -> datetime:
+    """Return the beginning of the day (UTC) of a time in epoch seconds."""
+    return datetime.fromtimestamp(moment, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def format_count(number: float) -> str:

@@ -41,7 +41,7 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
 
     lines = list(story(blows, marks, {"chaos-1": [10.0]}, began_at=-60.0, tries={"report": 2}))
 
-    cost = "at step 30, resumed from step 20: 10 steps redone, 21.0 s lost"
+    cost = "at step 30, resumed from step 20: 10 steps redone, 21 s lost"
     assert lines == [
         "  1:10  1. SageMaker throttles, at step 10: 1 request hit, no step lost",
         f"  1:30  2. spot interruption without notice, at step 30: {cost}",

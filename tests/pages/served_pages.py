@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 import trainyard_airflow.pages
 from trainyard.runs.continuity.log_lines import LogLine
-from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.runs.live.facts import RunRow
 from trainyard.runs.live.fleet import fleet_page
 from trainyard.runs.live.run_page import run_page
 from trainyard.runs.live.training_events import TrainingEvents
+from trainyard.runs.record import TaskRecord
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def run_row(number: int = 0, *, is_over: bool = False) -> RunRow:
         "train": "success" if is_over else "deferred",
     }
     tasks = tuple(
-        TaskRow(
+        TaskRecord(
             task_id=name,
             map_index=-1,
             state=state,

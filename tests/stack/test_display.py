@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from trainyard.stack.aws import JobView, parse_metrics
-from trainyard.stack.display import LineDisplay, cost_text, drawn, job_line, seconds
+from trainyard.stack.display import LineDisplay, cost_text, drawn, job_line
 from trainyard.stack.following import RunView, TaskView
 
 STEP = (
@@ -48,7 +48,7 @@ def test_other_lines_hold_no_numbers(line: str) -> None:
 
 def test_a_training_job_shows_step_loss_speed_and_time_left() -> None:
     job = JobView(name="j", status="Training", metrics=parse_metrics(STEP))
-    assert job_line(job) == "Training  step 120/400  loss 2.3457  12,346 tokens/s  42.0 s left"
+    assert job_line(job) == "Training  step 120/400  loss 2.3457  12,346 tokens/s  42 s left"
 
 
 def test_a_search_shows_its_trials_and_the_best() -> None:
@@ -73,14 +73,6 @@ def test_an_automl_job_shows_its_candidates_and_the_best() -> None:
 def test_a_finished_job_has_no_time_left() -> None:
     job = JobView(name="j", status="Completed", metrics=parse_metrics(STEP))
     assert "left" not in job_line(job)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, ""), (4.24, "4.2 s"), (59.9, "59.9 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
-)
-def test_durations_are_written_for_people(value: float | None, text: str) -> None:
-    assert seconds(value) == text
 
 
 def test_lines_tell_each_change_once() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chaos.engine_faults import fault_id
 from chaos.schedule import ATTEMPT_ENDS, INTERRUPTIONS, SERVICES, StrikeKind
 from chaos.training_log import cost_of
-from trainyard.stack.display import seconds
+from trainyard.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,14 +60,18 @@ def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
     redone = f"{cost.steps_redone or 'no'} step{'s' * (cost.steps_redone > 1)} redone"
     return (
         f"at step {cost.reached}, resumed from step {cost.resumed_at}: {redone}, "
-        f"{seconds(cost.seconds)} lost"
+        f"{format_duration(cost.seconds)} lost"
     )
 
 
 def job_lines(jobs: Sequence[ObservedAttempt]) -> Iterator[str]:
     """Yield one line per job: status, duration, interruptions and billed seconds."""
     for job in jobs:
-        took = "" if job.ended_at is None else f" after {seconds(job.ended_at - job.created_at)}"
+        took = (
+            ""
+            if job.ended_at is None
+            else f" after {format_duration(job.ended_at - job.created_at)}"
+        )
         hit = f", interrupted {times(job.num_interruptions)}" if job.num_interruptions else ""
         paid = f", {job.billable_s} s billed" if job.billable_s else ""
         yield f"  {job.name}: {job.status}{took}{hit}{paid}"
@@ -84,4 +88,4 @@ def _process_cost(blow: Blow, tries: Mapping[str, int]) -> str:
         return f"{task} was tried {times(tries.get(task, 0))}"
     if blow.back_at is None:
         return "it was not started again"
-    return f"back after {seconds(blow.back_at - blow.at)}"
+    return f"back after {format_duration(blow.back_at - blow.at)}"

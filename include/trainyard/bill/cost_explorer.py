@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
 from trainyard.runs.run_tags import DAG, DEPLOYMENT, RUN, Owner
+from trainyard.units import utc_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,7 @@ class RunBill:
             usd=float(sum(costs.values())) if costs else None,
             by_usage={usage: float(amount) for usage, amount in largest},
             read_at=now,
-            is_late_enough=_utc(now) >= complete_at(ended_at),
+            is_late_enough=datetime.fromtimestamp(now, UTC) >= complete_at(ended_at),
             is_final=bool(days) and not any(day.get("Estimated") for day in days),
         )
 
@@ -88,9 +89,9 @@ def request(
     tags = Owner(dag_id=dag_id, run_id=run_id, task_id="", deployment=deployment).tags()
     keys = [key for key in (DAG, RUN, DEPLOYMENT) if key in tags]
     wanted = [{"Tags": {"Key": key, "Values": [tags[key]]}} for key in keys]
-    after = _day(ended_at) + timedelta(days=1)  # `End` is exclusive
+    after = utc_day(ended_at) + timedelta(days=1)  # `End` is exclusive
     return {
-        "TimePeriod": {"Start": f"{_day(started_at):%Y-%m-%d}", "End": f"{after:%Y-%m-%d}"},
+        "TimePeriod": {"Start": f"{utc_day(started_at):%Y-%m-%d}", "End": f"{after:%Y-%m-%d}"},
         "Granularity": "DAILY",
         "Metrics": [METRIC],
         "Filter": {"And": wanted},
@@ -103,7 +104,7 @@ def complete_at(ended_at: float) -> datetime:
 
     Worked: for a run that ended on the 3rd at 14:00 UTC, it is the 5th at 00:00 UTC.
     """
-    return _day(ended_at) + timedelta(days=1) + LAG
+    return utc_day(ended_at) + timedelta(days=1) + LAG
 
 
 def _amounts(days: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decimal]]:
@@ -119,11 +120,3 @@ def _amounts(days: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decimal]]
                     next_step=f"compare the bill by hand: the ledger has amounts in {CURRENCY} only",
                 )
             yield group["Keys"][0], Decimal(cost["Amount"])
-
-
-def _utc(moment_s: float) -> datetime:
-    return datetime.fromtimestamp(moment_s, UTC)
-
-
-def _day(moment_s: float) -> datetime:
-    return _utc(moment_s).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.bill.cost_explorer import complete_at
 from trainyard.runs.run_tags import DAG, DEPLOYMENT, RUN
-from trainyard.units import format_usd
+from trainyard.units import format_usd, format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,15 +58,15 @@ def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Itera
     cost, ledger = record.get("cost") or {}, ledger_usd(record)
     expected = (cost.get("estimate_usd") or {}).get("expected")
     yield f"run       {record['dag_id']} {record['run_id']}"
-    yield f"estimate  {_usd(expected)}"
-    yield f"ledger    {_usd(ledger)}"
+    yield f"estimate  {format_usd(expected)}"
+    yield f"ledger    {format_usd(ledger)}"
     if bill.usd is None:
         yield "billed    Cost Explorer has no cost with the run's tags"
         yield from _why_nothing(ended_at, bill, deployment=cost.get("deployment"))
         return
     beside = f", {bill.usd / ledger - 1:+.1%} of the ledger" if ledger else ""
     state = "final" if bill.is_final else "estimated until the month's invoice"
-    yield f"billed    {_usd(bill.usd)}{beside} ({state})"
+    yield f"billed    {format_usd(bill.usd)}{beside} ({state})"
     yield from (f"          {format_usd(usd)} {usage}" for usage, usd in bill.by_usage.items())
     if not bill.is_late_enough:
         yield _too_early(ended_at)
@@ -89,9 +89,5 @@ def _why_nothing(ended_at: float, bill: RunBill, *, deployment: str | None) -> I
 
 
 def _too_early(ended_at: float) -> str:
-    at = f"{complete_at(ended_at):%Y-%m-%d %H:%M} UTC"
-    return f"Cost Explorer has all of the run's days from {at}: run the command again then"
-
-
-def _usd(amount: float | None) -> str:
-    return "unknown" if amount is None else format_usd(amount)
+    at = format_utc(complete_at(ended_at).timestamp())
+    return f"Cost Explorer has all of the run's days from {at} UTC: run the command again then"

@@ -83,15 +83,13 @@ class Catalogue:
             return self.types[name]
         near = near_matches(name, self.types)
         raise SpecError(
-            [
-                Finding(
-                    where=where,
-                    what="is not a training instance type of the catalogue",
-                    got=repr(name),
-                    allowed=f"one of the {len(self.types)} types in {data_file()}",
-                    next_step=did_you_mean(near),
-                )
-            ]
+            Finding(
+                where=where,
+                what="is not a training instance type of the catalogue",
+                got=repr(name),
+                allowed=f"one of the {len(self.types)} types in {data_file()}",
+                next_step=did_you_mean(near),
+            )
         )
 
 
@@ -164,14 +162,12 @@ def catalogue(path: Path | None = None) -> Catalogue:
 def _read_catalogue(path: Path) -> Catalogue:
     if not path.is_file():
         raise SpecError(
-            [
-                Finding(
-                    where=PRICES_VARIABLE,
-                    what="names a file that does not exist",
-                    got=str(path),
-                    next_step="correct the variable, or write the file with 'trainyard prices --refresh'",
-                )
-            ]
+            Finding(
+                where=PRICES_VARIABLE,
+                what="names a file that does not exist",
+                got=str(path),
+                next_step="correct the variable, or write the file with 'trainyard prices --refresh'",
+            )
         )
     lines = path.read_text(encoding="utf-8").splitlines()
     notes = dict(line[1:].strip().split(": ", 1) for line in lines if _is_note(line))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.catalog.instances import Catalogue, catalogue
 from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +231,14 @@ def sum_usd(amounts: Iterable[float | None]) -> tuple[float, bool]:
 
 def attempts_usd(job: Mapping[str, Any]) -> float | None:
     """Return the cost of a task's last job and of its `earlier_attempts` in USD; None if one of them is unknown."""
-    usd, is_known = total_usd(job_cost(each) for each in (*job.get("earlier_attempts", ()), job))
-    return usd if is_known else None
+    jobs = (*job.get("earlier_attempts", ()), job)
+    return known_total(job_cost(each).cost_usd for each in jobs)
+
+
+def known_total(amounts: Iterable[N | None]) -> N | None:
+    """Return the sum of the amounts; None if one of them is unknown."""
+    known = list(amounts)
+    return None if None in known else sum(each for each in known if each is not None)
 
 
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:

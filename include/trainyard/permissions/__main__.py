@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainyard.permissions.policies import Account, Feature
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    repeatable = partial(parser.add_argument, action="append", default=[])
     parser.add_argument("--bucket", required=True, help="bucket of runs and data sets")
     parser.add_argument("--role", required=True, help="ARN of the jobs' execution role")
     parser.add_argument("--region", required=True, help="region of the bucket and the jobs")
@@ -72,37 +74,27 @@ def _parser() -> argparse.ArgumentParser:
         "--deployment",
         help="the connection's trainyard.deployment: Airflow may then stop and tag its own jobs only",
     )
-    parser.add_argument(
+    repeatable(
         "--feature",
-        action="append",
-        default=[],
         choices=[each.value for each in Feature],
         help="feature in use, besides training, evaluation and registration; repeatable",
     )
-    parser.add_argument(
+    repeatable(
         "--prefix",
-        action="append",
-        default=[],
         help="keys of runs whose param `prefix` is not trainyard, beside those below trainyard/; repeatable",
     )
-    parser.add_argument(
+    repeatable(
         "--source",
-        action="append",
-        default=[],
         metavar="S3_URI",
         help="source data outside the deployment's own keys; repeatable",
     )
-    parser.add_argument(
+    repeatable(
         "--kms-key",
-        action="append",
-        default=[],
         metavar="ARN",
         help="a key that the connection names; repeatable",
     )
-    parser.add_argument(
+    repeatable(
         "--topic",
-        action="append",
-        default=[],
         metavar="ARN",
         help="a topic of notifications; repeatable",
     )

@@ -235,16 +235,14 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
     best = min(shapes, key=lambda each: abs(each.num_parameters - num_parameters))
     if not 0.5 < num_parameters / best.num_parameters < 2:
         raise SpecError(
-            [
-                Finding(
-                    where="num_parameters",
-                    what="is too far from every model shape that the planner can derive",
-                    got=f"{num_parameters:g}",
-                    allowed=f"{best.num_parameters / 2:,.0f} to {best.num_parameters * 2:,.0f}, half to twice the "
-                    "nearest shape with this vocabulary",
-                    next_step="set the shape instead: num_layers, hidden_size, num_heads",
-                )
-            ]
+            Finding(
+                where="num_parameters",
+                what="is too far from every model shape that the planner can derive",
+                got=f"{num_parameters:g}",
+                allowed=f"{best.num_parameters / 2:,.0f} to {best.num_parameters * 2:,.0f}, half to twice the "
+                "nearest shape with this vocabulary",
+                next_step="set the shape instead: num_layers, hidden_size, num_heads",
+            )
         )
     return best
 

@@ -89,23 +89,14 @@ class SaturatedActivation(Rule):
     threshold_inactivity: float = 1.0
     threshold_layer: float = 50.0
 
-    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
-        return _SaturatedActivation(self)
-
-
-class _SaturatedActivation(RuleState[StepRecord]):
-    def __init__(self, rule: SaturatedActivation) -> None:
-        self._rule = rule
-
-    def see(self, record: StepRecord) -> Iterator[Judgement]:
-        rule = self._rule
-        for name, each in _layers(record, rule.tensor_regex, _SATURATING.__contains__):
+    def judge(self, record: StepRecord) -> Iterator[Judgement]:
+        """Evaluate one record."""
+        for name, each in _layers(record, self.tensor_regex, _SATURATING.__contains__):
             if each.saturated_fraction is not None:
                 percent = 100 * each.saturated_fraction
                 yield Judgement(
                     key=name,
-                    is_violated=percent > rule.threshold_layer,
+                    is_violated=percent > self.threshold_layer,
                     text=f"{percent:.3g} % of the units are saturated",
                     numbers={"saturated_percent": percent},
                 )

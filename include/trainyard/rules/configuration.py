@@ -84,10 +84,10 @@ class RuleSpec:
         if len(given) != 1:
             got = ", ".join(given) or "none"
             allowed = "one of rule, expression and file"
-            raise SpecError([Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed)])
+            raise SpecError(Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed))
         if self.expression is not None and not self.name:
             raise SpecError(
-                [Finding(where="name", what="is required for an expression", next_step=_ADD_NAME)]
+                Finding(where="name", what="is required for an expression", next_step=_ADD_NAME)
             )
 
 
@@ -159,15 +159,13 @@ def make_rule(
     if cls is None:
         near = near_matches(name, RULES)
         raise SpecError(
-            [
-                Finding(
-                    where=where,
-                    what="is not a known rule",
-                    got=repr(name),
-                    allowed=None if near else ", ".join(RULES),
-                    next_step=did_you_mean(near),
-                )
-            ]
+            Finding(
+                where=where,
+                what="is not a known rule",
+                got=repr(name),
+                allowed=None if near else ", ".join(RULES),
+                next_step=did_you_mean(near),
+            )
         )
     known = {each.name for each in fields(cls)}
     own = {
@@ -205,7 +203,7 @@ def _rule_of_file(
         next_step = "write an expression, or evaluate the finished run by `python -m trainyard.rules --rules`"
         what = "is not allowed in a run's conf, because a rule file is code"
         raise SpecError(
-            [Finding(where=f"{where}.file", what=what, got=repr(place), next_step=next_step)]
+            Finding(where=f"{where}.file", what=what, got=repr(place), next_step=next_step)
         )
     return load_rule(place, parameters, folder=folder, where=where)
 
@@ -234,16 +232,14 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
         )
     if not isinstance(parameters, Mapping) or not parameters.get("rule_to_invoke"):
         raise SpecError(
-            [
-                Finding(
-                    where=f"{where}.RuleParameters",
-                    what="has neither rule_to_invoke nor expression",
-                    got=repr(parameters),
-                    allowed="rule_to_invoke (the name of a rule) or expression",
-                    next_step='add one, for example {"rule_to_invoke": "VanishingGradient", '
-                    '"threshold": "1e-7"} or {"expression": "loss > 10"}',
-                )
-            ]
+            Finding(
+                where=f"{where}.RuleParameters",
+                what="has neither rule_to_invoke nor expression",
+                got=repr(parameters),
+                allowed="rule_to_invoke (the name of a rule) or expression",
+                next_step='add one, for example {"rule_to_invoke": "VanishingGradient", '
+                '"threshold": "1e-7"} or {"expression": "loss > 10"}',
+            )
         )
     return RuleSpec(
         rule=str(parameters["rule_to_invoke"]),

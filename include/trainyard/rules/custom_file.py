@@ -88,14 +88,12 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
     if not file or not name.isidentifier():
         allowed = "file.py:name, such as my_rules.py:too_hot"
         raise SpecError(
-            [
-                Finding(
-                    where=f"{where}.file",
-                    what="does not name a rule in a file",
-                    got=repr(place),
-                    allowed=allowed,
-                )
-            ]
+            Finding(
+                where=f"{where}.file",
+                what="does not name a rule in a file",
+                got=repr(place),
+                allowed=allowed,
+            )
         )
     module = _module(folder / file, where=f"{where}.file")
     found = getattr(module, name, None)
@@ -106,15 +104,13 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
     own = [key for key, value in vars(module).items() if _is_rule(value, module)]
     near = near_matches(name, own)
     raise SpecError(
-        [
-            Finding(
-                where=f"{where}.file",
-                what=f"{file} has no function and no Rule dataclass named {name}",
-                got=type(found).__name__ if found is not None else "nothing",
-                allowed=", ".join(own) or "def name(record, history): ...",
-                next_step=did_you_mean(near),
-            )
-        ]
+        Finding(
+            where=f"{where}.file",
+            what=f"{file} has no function and no Rule dataclass named {name}",
+            got=type(found).__name__ if found is not None else "nothing",
+            allowed=", ".join(own) or "def name(record, history): ...",
+            next_step=did_you_mean(near),
+        )
     )
 
 
@@ -128,14 +124,12 @@ def _function_rule(
     except TypeError as error:
         name = function.__name__
         raise SpecError(
-            [
-                Finding(
-                    where=f"{where}.parameters",
-                    what=f"{name} cannot be called with these parameters: {error}",
-                    got=f"{name}(record, history{''.join(f', {key}=...' for key in rest)})",
-                    allowed=f"{name}{inspect.signature(function)}",
-                )
-            ]
+            Finding(
+                where=f"{where}.parameters",
+                what=f"{name} cannot be called with these parameters: {error}",
+                got=f"{name}(record, history{''.join(f', {key}=...' for key in rest)})",
+                allowed=f"{name}{inspect.signature(function)}",
+            )
         ) from error
     counts = {key: int(value) for key, value in own.items()}
     return FunctionRule(function=function, parameters=rest, **counts)
@@ -144,41 +138,35 @@ def _function_rule(
 def _module(path: Path, *, where: str) -> ModuleType:
     if not path.is_file():
         raise SpecError(
-            [
-                Finding(
-                    where=where,
-                    what="does not exist or is a folder",
-                    got=str(path),
-                    allowed="the path of a Python file, relative to the folder of the rules file",
-                    next_step="correct the path",
-                )
-            ]
+            Finding(
+                where=where,
+                what="does not exist or is a folder",
+                got=str(path),
+                allowed="the path of a Python file, relative to the folder of the rules file",
+                next_step="correct the path",
+            )
         )
     spec = importlib.util.spec_from_file_location(f"trainyard_rules_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SpecError(
-            [
-                Finding(
-                    where=where,
-                    what="is not a Python file",
-                    got=str(path),
-                    allowed="a file ending in .py",
-                )
-            ]
+            Finding(
+                where=where,
+                what="is not a Python file",
+                got=str(path),
+                allowed="a file ending in .py",
+            )
         )
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise SpecError(
-            [
-                Finding(
-                    where=where,
-                    what=f"{path.name} raises an error when it is imported",
-                    got=f"{type(error).__name__}: {error}",
-                    next_step="correct the file",
-                )
-            ]
+            Finding(
+                where=where,
+                what=f"{path.name} raises an error when it is imported",
+                got=f"{type(error).__name__}: {error}",
+                next_step="correct the file",
+            )
         ) from error
     return module
 

@@ -292,17 +292,15 @@ def _refuse(
 ) -> NoReturn:
     near = near_matches(word, known) if word else []
     raise SpecError(
-        [
-            Finding(
-                where="expression",
-                what=f"{what}, at column {node.col_offset + 1}" if node is not None else what,
-                got=repr(text[:MOST_CHARACTERS]),
-                allowed=None
-                if near
-                else ", ".join(known)
-                or "names, numbers, comparisons, the operators + - * / % ** and, or, not, "
-                f"and the functions {', '.join((*PLAIN, *WINDOWS, *BACK))}",
-                next_step=did_you_mean(near),
-            )
-        ]
+        Finding(
+            where="expression",
+            what=f"{what}, at column {node.col_offset + 1}" if node is not None else what,
+            got=repr(text[:MOST_CHARACTERS]),
+            allowed=None
+            if near
+            else ", ".join(known)
+            or "names, numbers, comparisons, the operators + - * / % ** and, or, not, "
+            f"and the functions {', '.join((*PLAIN, *WINDOWS, *BACK))}",
+            next_step=did_you_mean(near),
+        )
     )

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class _PerGpu(RuleState[HostSample]):
-    """State with the newest `most` values of each GPU of each host, and the number of all values so far."""
+    """State with the newest `most` values of each GPU of each host, judged from the `needed`-th value on."""
 
-    def __init__(self, key: str, most: int) -> None:
-        self._key, self._most = key, most
+    def __init__(self, key: str, most: int, *, needed: int) -> None:
+        self._key, self._most, self._needed = key, most, needed
         self.values: dict[tuple[str, int], list[float]] = {}
         self.counts: dict[tuple[str, int], int] = {}
 
@@ -40,9 +40,12 @@ class _PerGpu(RuleState[HostSample]):
                 self.values.setdefault(place, []).append(value)
                 del self.values[place][: -self._most]
                 self.counts[place] = self.counts.get(place, 0) + 1
-                yield from self.judge(place)
+                if self.counts[place] >= self._needed:
+                    yield self.judge(place)
+                else:
+                    self.why_not = f"{self.counts[place]} samples; needs {self._needed}"
 
-    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+    def judge(self, place: tuple[str, int]) -> Judgement:
         raise NotImplementedError
 
 
@@ -74,17 +77,14 @@ class GPUMemoryIncrease(Rule):
 
 class _GPUMemoryIncrease(_PerGpu):
     def __init__(self, rule: GPUMemoryIncrease) -> None:
-        super().__init__("memory_percent", rule.window + rule.stride)
+        most = rule.window + rule.stride
+        super().__init__("memory_percent", most, needed=max(most, rule.patience + 1))
         self._rule = rule
 
-    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+    def judge(self, place: tuple[str, int]) -> Judgement:
         rule, values = self._rule, self.values[place]
-        needed = max(rule.window + rule.stride, rule.patience + 1)
-        if self.counts[place] < needed:
-            self.why_not = f"{self.counts[place]} samples; needs {needed}"
-            return
         before, now = fmean(values[: rule.window]), fmean(values[-rule.window :])
-        yield Judgement(
+        return Judgement(
             key=f"{place[0]} gpu {place[1]}",
             is_violated=now - before > rule.increase,
             text=f"used memory rose from {before:.1f} to {now:.1f} %, by averages of {rule.window} samples",
@@ -115,18 +115,15 @@ class LowGPUUtilization(Rule):
 
 class _LowGPUUtilization(_PerGpu):
     def __init__(self, rule: LowGPUUtilization) -> None:
-        super().__init__("utilization_percent", rule.window)
+        needed = max(rule.patience + 1, rule.window)
+        super().__init__("utilization_percent", rule.window, needed=needed)
         self._rule = rule
 
-    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+    def judge(self, place: tuple[str, int]) -> Judgement:
         rule, values = self._rule, self.values[place]
-        needed = max(rule.patience + 1, rule.window)
-        if self.counts[place] < needed:
-            self.why_not = f"{self.counts[place]} samples; needs {needed}"
-            return
         high, low = quantile(values, 0.95), quantile(values, 0.05)
         is_low = high < rule.threshold_p95
-        yield Judgement(
+        return Judgement(
             key=f"{place[0]} gpu {place[1]}",
             is_violated=is_low or low < rule.threshold_p5,
             text=f"{'too little work' if is_low else 'fluctuates'}: 5th percentile {low:.0f} %, 95th {high:.0f} %",

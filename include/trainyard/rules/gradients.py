@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainyard.errors import Severity
 from trainyard.rules.loss import SCALER_SKIPS, UNKNOWN_SKIPS, is_scaled
 from trainyard.rules.records import ACTIVATIONS, GRADIENTS, WEIGHTS, Facts, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import LEAST_OBSERVATIONS, History, SeriesRow, median_and_mad
 from trainyard.rules.tensors import selected
 
@@ -50,11 +50,8 @@ class VanishingGradient(Rule):
     relative: float | None = None
     exempt_regex: str | None = None
 
-    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+    def judge(self, record: StepRecord) -> Iterator[Judgement]:
+        """Evaluate one record."""
         sizes = {
             name: size
             for name, each in record.collection(GRADIENTS).items()

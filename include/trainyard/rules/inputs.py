@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.records import Facts, Inputs
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,21 +37,16 @@ class NLPSequenceRatio(Rule):
         """
         if len(self.token_values.split(",")) != len(_numbers(self.token_thresholds_percent)):
             raise SpecError(
-                [
-                    Finding(
-                        where="token_thresholds_percent",
-                        what="must have one number for each of token_values",
-                        got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
-                        allowed="one percentage per token, such as 50,10 for 0,1",
-                    )
-                ]
+                Finding(
+                    where="token_thresholds_percent",
+                    what="must have one number for each of token_values",
+                    got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
+                    allowed="one percentage per token, such as 50,10 for 0,1",
+                )
             )
 
-    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Inputs) -> Iterator[Judgement]:
+    def judge(self, record: Inputs) -> Iterator[Judgement]:
+        """Evaluate one record."""
         limits = _numbers(self.token_thresholds_percent)
         for token, limit in zip(self.token_values.split(","), limits, strict=True):
             share = record.token_shares.get(token.strip())
@@ -134,11 +129,8 @@ class TokenStats(Rule):
     single_share: float = 0.5
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Inputs) -> Iterator[Judgement]:
+    def judge(self, record: Inputs) -> Iterator[Judgement]:
+        """Evaluate one record."""
         limits = {"pad": self.pad_share, "unk": self.unk_share, "masked": self.masked_share}
         for token, share in record.token_shares.items():
             limit = limits.get(token, self.single_share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, Predictions
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,11 +130,8 @@ class Confusion(Rule):
     min_diag: float = 0.9
     max_off_diag: float = 0.1
 
-    def watch(self, facts: Facts) -> RuleState[Predictions]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Predictions) -> Iterator[Judgement]:
+    def judge(self, record: Predictions) -> Iterator[Judgement]:
+        """Evaluate one record."""
         matrix = _added([record.confusion])
         size = len(matrix) if self.category_no is None else min(self.category_no, len(matrix))
         for each in range(size):

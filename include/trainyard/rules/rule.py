@@ -148,6 +148,10 @@ class Rule(ABC):
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return {key: value for key, value in own.items() if value is not None}
 
-    @abstractmethod
-    def watch(self, facts: Facts) -> RuleState[Any]:
-        """Return a new state without any record."""
+    def watch(self, facts: Facts) -> RuleState[Any]:  # noqa: ARG002  # the interface
+        """Return a new state without any record. A rule that keeps no state has `judge` instead."""
+        return Stateless(self.judge)
+
+    def judge(self, record: Any) -> Iterable[Judgement]:
+        """Evaluate one record by itself."""
+        raise NotImplementedError

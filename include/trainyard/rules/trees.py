@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainyard.rules.records import Facts, Trees
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.records import Trees
+from trainyard.rules.rule import Judgement, Origin, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,8 @@ class FeatureImportanceOverweight(Rule):
     nfeatures: int = 3
     tensor_regex: str = ".*feature_importance/weight"
 
-    def watch(self, facts: Facts) -> RuleState[Trees]:  # noqa: ARG002  # the interface
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Trees) -> Iterator[Judgement]:
+    def judge(self, record: Trees) -> Iterator[Judgement]:
+        """Evaluate one record."""
         ranked = sorted(record.feature_importance.items(), key=lambda pair: -pair[1])
         if len(ranked) <= self.nfeatures:
             return
@@ -59,11 +56,8 @@ class TreeDepth(Rule):
     )
     depth: int = 4
 
-    def watch(self, facts: Facts) -> RuleState[Trees]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: Trees) -> Iterator[Judgement]:
+    def judge(self, record: Trees) -> Iterator[Judgement]:
+        """Evaluate one record."""
         if record.largest_node_id is not None:
             deepest = int(math.log2(max(1, record.largest_node_id)))
             yield Judgement(

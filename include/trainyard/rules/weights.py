@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord, TensorStatistics
-from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import SeriesRow
 from trainyard.rules.tensors import selected
 
@@ -38,11 +38,8 @@ class WeightUpdateRatio(Rule):
     small_threshold: float = 1e-8
     epsilon: float = 1e-9
 
-    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+    def judge(self, record: StepRecord) -> Iterator[Judgement]:
+        """Evaluate one record."""
         if self.num_steps and record.step % self.num_steps:
             return
         for name, each in record.collection(WEIGHTS).items():
@@ -209,11 +206,8 @@ class AllZero(Rule):
     tensor_regex: str | None = None
     threshold: float = 100.0
 
-    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+    def judge(self, record: StepRecord) -> Iterator[Judgement]:
+        """Evaluate one record."""
         if self.collection_names is None and self.tensor_regex is None:
             return
         chosen = selected(
@@ -248,11 +242,8 @@ class TensorVariance(Rule):
     max_threshold: float | None = None
     min_threshold: float | None = None
 
-    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
-        return Stateless(self._judge)
-
-    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+    def judge(self, record: StepRecord) -> Iterator[Judgement]:
+        """Evaluate one record."""
         if self.max_threshold is None and self.min_threshold is None:
             return
         high = math.inf if self.max_threshold is None else self.max_threshold

@@ -188,15 +188,18 @@ _SAME_NAMES = (
 
 def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
     """Return the metric events of JSON lines in order; unreadable lines are skipped."""
-    events = []
+    return [finite(each) for each in json_objects(lines) if "event" in each]
+
+
+def json_objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of the lines; other lines, such as one cut off by a killed process, are skipped."""
     for line in lines:
         try:
-            event = json.loads(line)
+            found = json.loads(line)
         except ValueError:
-            continue  # a line cut off by a killed process
-        if isinstance(event, dict) and "event" in event:
-            events.append(finite(event))
-    return events
+            continue
+        if isinstance(found, dict):
+            yield found
 
 
 def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""Metrics in an evaluation.json, written by any script."""
+"""Metrics in an evaluation.json, and other numbers that any script wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ def metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
     """
     part = document.get("metrics")
     return {
-        name: float(value)
+        name: number
         for name, value in (part if isinstance(part, dict) else document).items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if (number := finite_number(value)) is not None
     }
+
+
+def finite_number(value: object) -> float | None:
+    """Return the value as a float; None if it is not a finite number. Booleans do not count as numbers."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]  # checked above

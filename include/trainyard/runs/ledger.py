@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.cost.job_cost import job_cost
+from trainyard.cost.job_cost import job_cost, known_total
 from trainyard.errors import ContractError
 
 if TYPE_CHECKING:
@@ -156,9 +156,7 @@ class Ledger:
     @property
     def total_usd(self) -> float | None:
         """Total cost of the settled entries; None if one of them has no known cost."""
-        costs = [each.cost_usd for each in self.entries if each.is_settled]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+        return known_total(each.cost_usd for each in self.entries if each.is_settled)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ledger in the form of report.json."""

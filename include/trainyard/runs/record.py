@@ -47,6 +47,13 @@ class TaskRecord:
         return None if self.start is None or self.end is None else max(0.0, self.end - self.start)
 
     @property
+    def waits_for_person(self) -> bool:
+        """True if the task waits for an answer. On Airflow 3.2, a task that waits is `deferred`."""
+        if self.state == "deferred":
+            return self.asked_at is not None and self.answered_at is None
+        return self.state == "awaiting_input"
+
+    @property
     def is_failed_watch(self) -> bool:
         """True if this is the failed task `watch_rules`; the run continues without it."""
         return self.task_id == TaskId.WATCH_RULES and self.state == "failed"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, sum_usd
+from trainyard.runs.evaluation_metrics import finite_number
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -125,13 +125,8 @@ def _per_unit(
 
 
 def _steps_trained(history: Sequence[Mapping[str, Any]]) -> int:
-    steps = (_number(event.get("step")) for event in history)
+    steps = (finite_number(event.get("step")) for event in history)
     return int(max((step for step in steps if step is not None), default=0))
-
-
-def _number(value: object) -> float | None:
-    """Return a logged value as a float; None if it is not a finite number."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
@@ -150,8 +145,8 @@ def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any
     starts = [event for event in history if event.get("event") == "start"]
     if not starts:
         return None
-    samples = _number(starts[-1].get("num_samples"))
-    batch = _number(starts[-1].get("global_batch_size") or conf.get("global_batch_size"))
+    samples = finite_number(starts[-1].get("num_samples"))
+    batch = finite_number(starts[-1].get("global_batch_size") or conf.get("global_batch_size"))
     return _steps_trained(history) * batch / samples if samples and batch else None
 
 
@@ -161,7 +156,7 @@ def _loss_gained(history: Sequence[Mapping[str, Any]]) -> float | None:
         loss
         for event in history
         if event.get("event") == "eval"
-        and (loss := _number(event.get("validation_loss"))) is not None
+        and (loss := finite_number(event.get("validation_loss"))) is not None
     ]
     gained = losses[0] - min(losses) if losses else 0.0
     return gained if gained > 0 else None

@@ -147,13 +147,11 @@ def rule_evaluator_image(region: str) -> str:
         return images.uri(name, region=region, dns_suffix=_dns_suffix(region))
     except LookupError as error:
         raise SpecError(
-            [
-                Finding(
-                    where="debugger",
-                    what='is "service", but SageMaker has no rule evaluator image in this region',
-                    got=region,
-                    next_step='set debugger to "own"',
-                )
-            ],
+            Finding(
+                where="debugger",
+                what='is "service", but SageMaker has no rule evaluator image in this region',
+                got=region,
+                next_step='set debugger to "own"',
+            ),
             subject="image",
         ) from error

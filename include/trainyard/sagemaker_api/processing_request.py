@@ -116,15 +116,13 @@ def _code_uri(spec: ProcessingJobSpec, code_s3_uri: str | None) -> str:
     if code and code.endswith("/sourcedir.tar.gz"):
         return code
     raise SpecError(
-        [
-            Finding(
-                where="code_s3_uri",
-                what="is needed to run an entry_point",
-                got=repr(code),
-                allowed="s3://.../sourcedir.tar.gz",
-                next_step="upload source_archive(source_dir) first and pass its S3 URI",
-            )
-        ]
+        Finding(
+            where="code_s3_uri",
+            what="is needed to run an entry_point",
+            got=repr(code),
+            allowed="s3://.../sourcedir.tar.gz",
+            next_step="upload source_archive(source_dir) first and pass its S3 URI",
+        )
     )
 
 

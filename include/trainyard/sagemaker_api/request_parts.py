@@ -49,15 +49,13 @@ def role_arn(role: str, account: str | None, *, region: str) -> str:
     if account and role:
         return f"arn:{partition_of(region)}:iam::{account}:role/{role}"
     raise SpecError(
-        [
-            Finding(
-                where="role",
-                what="is not an ARN, and the account for it is unknown",
-                got=repr(role),
-                allowed="arn:<partition>:iam::<account>:role/<name>",
-                next_step="set role to the ARN",
-            )
-        ]
+        Finding(
+            where="role",
+            what="is not an ARN, and the account for it is unknown",
+            got=repr(role),
+            allowed="arn:<partition>:iam::<account>:role/<name>",
+            next_step="set role to the ARN",
+        )
     )
 
 

@@ -147,13 +147,11 @@ def code_uri(spec: TrainingJobSpec, *, code_s3_uri: str | None) -> str:
     code = code_s3_uri or (spec.source_dir if is_on_s3 else None)
     if code is None:
         raise SpecError(
-            [
-                Finding(
-                    where="code_s3_uri",
-                    what="is needed to run an entry_point",
-                    next_step="upload source_archive(source_dir) first and pass its S3 URI",
-                )
-            ]
+            Finding(
+                where="code_s3_uri",
+                what="is needed to run an entry_point",
+                next_step="upload source_archive(source_dir) first and pass its S3 URI",
+            )
         )
     return code
 

@@ -103,7 +103,7 @@ class AnswerSurvey:
         if not self.num_rows:
             what = "has no rows" if self.num_files else f"has no *{SUFFIX} file"
             step = f"name a prefix with *{SUFFIX} files that have one JSON object per line"
-            raise SpecError([Finding(where=self.uri, what=what, next_step=step)], subject="data")
+            raise SpecError(Finding(where=self.uri, what=what, next_step=step), subject="data")
 
     def _read_file(self, objects: Objects, head: ObjectHead) -> None:
         name = head.uri.removeprefix(self.uri).lstrip("/") or head.uri.rpartition("/")[2]

@@ -149,15 +149,13 @@ def _folders(value: object, key: str) -> tuple[Path, ...]:
     paths = tuple(Path(each).expanduser() for each in texts)
     if len(paths) < len(listed) or not all(each.is_absolute() for each in paths):
         raise SpecError(
-            [
-                Finding(
-                    where=f"the connection's extra, trainyard.{key}",
-                    what="is malformed",
-                    got=repr(value),
-                    allowed='a list of absolute folders, such as ["/mnt/data"]',
-                    next_step="correct the connection's extra",
-                )
-            ]
+            Finding(
+                where=f"the connection's extra, trainyard.{key}",
+                what="is malformed",
+                got=repr(value),
+                allowed='a list of absolute folders, such as ["/mnt/data"]',
+                next_step="correct the connection's extra",
+            )
         )
     return paths
 

@@ -107,12 +107,10 @@ def read_channel(value: object, *, where: str = "channel") -> Channel:
             return read_spec(DatasetInput, value, where=where)
         return read_spec(TrainingInput, value, where=where)
     raise SpecError(
-        [
-            Finding(
-                where=where,
-                what="is not a channel",
-                got=repr(value),
-                allowed="an s3:// URI or a mapping",
-            )
-        ]
+        Finding(
+            where=where,
+            what="is not a channel",
+            got=repr(value),
+            allowed="an s3:// URI or a mapping",
+        )
     )

@@ -128,15 +128,13 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
     if kind is None:
         near = near_matches(str(given.get("type")), _KINDS)
         raise SpecError(
-            [
-                Finding(
-                    where=f"{where}.type" if "type" in given else where,
-                    what="is not a kind of range",
-                    got=repr(given.get("type")) if "type" in given else f"no type in {value!r}",
-                    allowed="continuous or integer with min_value and max_value, categorical with values",
-                    next_step=did_you_mean(near[:1]),
-                )
-            ]
+            Finding(
+                where=f"{where}.type" if "type" in given else where,
+                what="is not a kind of range",
+                got=repr(given.get("type")) if "type" in given else f"no type in {value!r}",
+                allowed="continuous or integer with min_value and max_value, categorical with values",
+                next_step=did_you_mean(near[:1]),
+            )
         )
     return read_spec(kind, {k: v for k, v in given.items() if k != "type"}, where=where)
 

@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.cost_cap import usd_per_s
+from trainyard.cost.job_cost import known_total
 from trainyard.job_status import JobStatus
 from trainyard.stack.airflow_environment import REGION
 from trainyard.training_line import TrainingLine
@@ -141,13 +142,11 @@ class AwsEndpoint:
         pages = self._sagemaker.get_paginator("list_training_jobs_for_hyper_parameter_tuning_job")
         cluster = search.get("TrainingJobDefinition", {}).get("ResourceConfig", {})
         now = datetime.now(UTC)
-        costs = [
+        return known_total(
             cost_so_far({**trial, "ResourceConfig": cluster}, now=now)
             for page in pages.paginate(HyperParameterTuningJobName=name)
             for trial in page["TrainingJobSummaries"]
-        ]
-        known = [each for each in costs if each is not None]
-        return sum(known) if len(known) == len(costs) else None
+        )
 
     def _automl(self, name: str) -> JobView:
         answer = self._sagemaker.describe_auto_ml_job_v2(AutoMLJobName=name)

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.units import format_usd
+from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,8 @@ def drawn(view: RunView) -> RenderableType:
         table.add_column(column, justify="right" if column in ("try", "time") else "left")
     for task in view.tasks:
         state = Text(task.state, style=STYLES.get(task.state, ""))
-        table.add_row(task.task_id, state, str(task.try_number or ""), seconds(task.duration_s))
+        took = "" if task.duration_s is None else format_duration(task.duration_s)
+        table.add_row(task.task_id, state, str(task.try_number or ""), took)
     parts: list[RenderableType] = [heading, table]
     if view.job is not None:
         parts.append(Text(f"{view.job_task}: {view.job.name}", style="dim"))
@@ -126,7 +127,7 @@ def described(task: TaskView) -> str:
     """Return a task's state in words."""
     retry = f" (try {task.try_number})" if task.try_number > 1 else ""
     took = (
-        f" after {seconds(task.duration_s)}"
+        f" after {format_duration(task.duration_s)}"
         if task.duration_s and task.state in ("success", "failed")
         else ""
     )
@@ -153,7 +154,7 @@ def job_line(job: JobView) -> str:
         if key in numbers:
             parts.append(f"{numbers[key]:,.0f} {label}")
     if "eta_seconds" in numbers and job.status == "Training":
-        parts.append(f"{seconds(numbers['eta_seconds'])} left")
+        parts.append(f"{format_duration(numbers['eta_seconds'])} left")
     return "  ".join(parts)
 
 
@@ -163,15 +164,3 @@ def cost_text(view: RunView) -> str:
         return ""
     cap = "" if view.max_cost_usd is None else f" of {format_usd(view.max_cost_usd)} cap"
     return f"  cost so far {format_usd(view.cost_usd)}{cap}"
-
-
-def seconds(value: float | None) -> str:
-    """Return a duration in words: `4.2 s`, `3 min 05 s`, `2 h 10 min`; empty for None."""
-    if value is None:
-        return ""
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

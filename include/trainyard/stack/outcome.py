@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.job_status import TERMINAL_STATUSES
-from trainyard.stack.display import seconds
 from trainyard.task_ids import TaskId
-from trainyard.units import at_step
+from trainyard.units import at_step, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +104,11 @@ def summary(view: RunView, report: Report) -> list[str]:
     facts += _continuity(report.content().get("continuity"), view.run_id)
     facts += _rules(report.content().get("rules"), view.run_id)
     facts += _goodput(report.content().get("goodput"))
-    took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
+    took = (
+        f"{task.task_id} {format_duration(task.duration_s)}"
+        for task in view.tasks
+        if task.duration_s
+    )
     facts.append(("tasks", "  ".join(took) or "none ran"))
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
     facts += [("report", why) for why in report.not_fetched]
@@ -147,7 +150,7 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         of = "" if cap is None else f" of {cap:.4f}"
         yield "cost", f"{cost:.4f}{of} USD at AWS's prices"
     if record.get("started_at") and record.get("ended_at"):
-        yield "time", seconds(record["ended_at"] - record["started_at"])
+        yield "time", format_duration(record["ended_at"] - record["started_at"])
 
 
 def _short(text: str) -> str:
@@ -177,7 +180,7 @@ def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
         ((name, value) for name, value in goodput["seconds"].items() if name != "stepping"),
         key=lambda each: -each[1],
     )
-    rest = ", ".join(f"{name} {seconds(value)}" for name, value in others[:3])
+    rest = ", ".join(f"{name} {format_duration(value)}" for name, value in others[:3])
     yield "goodput", f"{goodput['share']:.0%} of the wall time in steps that survived; {rest}"
 
 

@@ -142,14 +142,12 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
         return
     if found.trial_usd is None:
         raise SpecError(
-            [
-                Finding(
-                    where="budget_usd",
-                    what=f"cannot be enforced: {found.note}",
-                    got=instances(spec.training),
-                    next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
-                )
-            ]
+            Finding(
+                where="budget_usd",
+                what=f"cannot be enforced: {found.note}",
+                got=instances(spec.training),
+                next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
+            )
         )
     if paid_usd + found.trial_usd <= spec.budget_usd:
         return

@@ -318,13 +318,11 @@ class AwsClients:
                 '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
             )
             raise SpecError(
-                [
-                    Finding(
-                        where=where,
-                        what="is not set",
-                        next_step=f"set it there, as in {example}, or set the run's param {param!r}",
-                    )
-                ]
+                Finding(
+                    where=where,
+                    what="is not set",
+                    next_step=f"set it there, as in {example}, or set the run's param {param!r}",
+                )
             )
         return str(value)
 
@@ -339,14 +337,12 @@ class AwsClients:
             return
         variable = f"AIRFLOW_CONN_{name.upper()}"
         raise SpecError(
-            [
-                Finding(
-                    where=f"connection {name!r}",
-                    what="does not exist in this Airflow",
-                    next_step=f"for a local engine, set {variable} as `trainyard engine` printed it, and restart "
-                    "Airflow; for AWS, create the connection (docs/aws.md)",
-                )
-            ]
+            Finding(
+                where=f"connection {name!r}",
+                what="does not exist in this Airflow",
+                next_step=f"for a local engine, set {variable} as `trainyard engine` printed it, and restart "
+                "Airflow; for AWS, create the connection (docs/aws.md)",
+            )
         )
 
     def _session_region(self) -> str | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, func, or_, select
 
-from trainyard.runs.live.facts import OVER, RunRow, TaskRow, mapping
+from trainyard.runs.live.facts import OVER, RunRow, mapping
+from trainyard.runs.record import TaskRecord
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.links import LINKS_XCOM_KEY
@@ -193,7 +194,7 @@ def _row(run: Any, left: Mapping[str, dict[str, Any]], **more: Any) -> RunRow:
     )
 
 
-def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:
+def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], list[TaskRecord]]:
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251  # as above
 
     query = select(*_task_columns()).where(
@@ -218,11 +219,11 @@ def _task_columns() -> tuple[Any, ...]:
     )
 
 
-def _task_rows(session: Session, query: Select[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:
+def _task_rows(session: Session, query: Select[Any]) -> Mapping[tuple[str, str], list[TaskRecord]]:
     """Return the tasks of a query of `_task_columns` by DAG id and run id."""
-    found: dict[tuple[str, str], list[TaskRow]] = defaultdict(list)
+    found: dict[tuple[str, str], list[TaskRecord]] = defaultdict(list)
     for dag_id, run_id, task_id, map_index, state, try_number, start, end in session.execute(query):
-        row = TaskRow(
+        row = TaskRecord(
             task_id=task_id,
             map_index=map_index,
             state=_plain(state) if state else None,
@@ -249,7 +250,7 @@ def _paused(session: Session, dag_ids: Collection[str]) -> set[str]:
 
 
 def _unreported(
-    runs: Sequence[Any], tasks: Mapping[tuple[str, str], Sequence[TaskRow]]
+    runs: Sequence[Any], tasks: Mapping[tuple[str, str], Sequence[TaskRecord]]
 ) -> list[int]:
     """Return the ids of the ended runs of DAGs without a task `report`, such as those of single operators."""
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from dataclasses import replace
@@ -101,7 +102,7 @@ def test_redone_loss_that_is_not_finite_is_left_out_of_the_document(loss: str) -
         for each in run.lines
     ]
 
-    found = Continuity.from_json(measure_continuity(lines, run.jobs).to_json())
+    found = Continuity.from_dict(json.loads(measure_continuity(lines, run.jobs).to_json()))
 
     assert [step for step, _ in found.attempts[0].redone_losses] == [17, 19, 20, 21]
 
@@ -284,13 +285,13 @@ def test_no_job_and_an_unreadable_log_say_so() -> None:
 def test_a_document_reads_back_as_it_was_written() -> None:
     found = measure_continuity(SAMPLE.lines, SAMPLE.jobs)
 
-    assert Continuity.from_json(found.to_json()) == found
+    assert Continuity.from_dict(json.loads(found.to_json())) == found
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "x", "version": 1}'])
-def test_another_document_is_refused(text: str) -> None:
+@pytest.mark.parametrize("data", [{}, {"format": "x", "version": 1}])
+def test_another_document_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ContractError, match="continuity"):
-        Continuity.from_json(text)
+        Continuity.from_dict(data)
 
 
 def _evidence(run: InterruptedRun) -> tuple[list[LogLine], list[JobRecord]]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.runs.live.facts import RunRow
 from trainyard.runs.live.fleet import fleet_page, month_start
+from trainyard.runs.record import TaskRecord
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86400.0
@@ -40,8 +41,8 @@ def page(*runs: RunRow, **costs: float) -> dict[str, Any]:
     return dict(json.loads(json.dumps(shown, allow_nan=False)))
 
 
-def task(task_id: str, state: str) -> TaskRow:
-    return TaskRow(task_id=task_id, map_index=-1, state=state, try_number=1, start=NOW, end=None)
+def task(task_id: str, state: str) -> TaskRecord:
+    return TaskRecord(task_id=task_id, map_index=-1, state=state, try_number=1, start=NOW, end=None)
 
 
 def test_money_counts_for_the_day_and_month_in_which_a_run_ended_and_running_ones_for_both() -> (
@@ -95,7 +96,7 @@ def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
 
 
 JOB = {"instance_type": "ml.m5.large", "instance_count": 2, "billable_seconds": 3600}  # $0.23
-MAPPED = TaskRow(task_id="trial", map_index=0, state="running", try_number=1, start=0, end=None)
+MAPPED = TaskRecord(task_id="trial", map_index=0, state="running", try_number=1, start=0, end=None)
 OWN: dict[str, Any] = {"ended": NOW - HOUR, "dag_id": "own", "jobs": {"train": "a-job"}}
 
 

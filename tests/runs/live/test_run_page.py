@@ -10,9 +10,10 @@ from hypothesis import given, strategies as st
 
 from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.live.accrual import accrued_usd
-from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.runs.live.facts import RunRow
 from trainyard.runs.live.run_page import run_page
 from trainyard.runs.live.training_events import TrainingEvents
+from trainyard.runs.record import TaskRecord
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 
 PRICE = 0.115  # ml.m5.large, USD an hour
@@ -180,7 +181,7 @@ def test_findings_of_all_jobs_are_there_and_their_records_are_counted() -> None:
 
 def test_a_run_that_has_not_begun_has_a_page() -> None:
     tasks = (
-        TaskRow(task_id="train", map_index=-1, state=None, try_number=0, start=None, end=None),
+        TaskRecord(task_id="train", map_index=-1, state=None, try_number=0, start=None, end=None),
     )
     shown = page(run(state="queued", start=None, tasks=tasks, is_paused=True))
     assert shown["progress"] is None
@@ -250,7 +251,9 @@ def test_a_search_has_no_known_cost_before_its_report() -> None:
 
 
 def test_jobs_of_mapped_tasks_are_missing_in_the_cost() -> None:
-    trial = TaskRow(task_id="trial", map_index=0, state="running", try_number=1, start=1, end=None)
+    trial = TaskRecord(
+        task_id="trial", map_index=0, state="running", try_number=1, start=1, end=None
+    )
 
     assert not page(run(tasks=(trial,)))["cost"]["is_complete"]
     over = run(tasks=(trial,), state="success", returned={"report": {"cost_usd": 1.25}})

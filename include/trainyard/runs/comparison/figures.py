@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
-from trainyard.runs.comparison.charts import Bar, Curve, bar_chart, rank_chart
+from trainyard.runs.comparison.charts import Curve, rank_chart
+from trainyard.runs.report.bar_chart import Bar, bar_chart
 from trainyard.runs.report.figures import HALF, WIDE, Figure
 from trainyard.runs.report.line_chart import Series, legend, line_chart
 from trainyard.units import BYTES_PER_GIB, format_bytes
@@ -14,7 +14,7 @@ from trainyard.units import BYTES_PER_GIB, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trainyard.runs.comparison.findings import FindingRow, Findings
+    from trainyard.runs.comparison.findings import Findings
     from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
 COLOURS = ("train", "validation", "speed", "rate", "norm", "gold", "sky", "grey")
@@ -27,9 +27,7 @@ def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
     made = (
         _speed(record, colours),
         _efficiency(record, findings, colours),
-        _by_ranks(
-            record, findings, colours, "Cost of an epoch", "USD, one pass over the data", _usd
-        ),
+        _epoch_cost(record, findings, colours),
         _bars_of_bytes(
             record, colours, "peak_memory_bytes", "Peak memory of a rank", _peak_note(record)
         ),
@@ -65,7 +63,7 @@ def _speed(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
         )
         for each in record.measured
     }
-    drawn = [*ideal, *(_with_spans(each, spans.get(each.label, ())) for each in curves)]
+    drawn = [*ideal, *(replace(each, spans=spans.get(each.label, ())) for each in curves)]
     note = "Bars span the slowest to the fastest steps; dashed: ideal scaling of the speed at the fewest ranks."
     return _rank_figure("Speed", drawn, "samples/s, all ranks", note)
 
@@ -81,24 +79,16 @@ def _efficiency(
     return _rank_figure("Scaling efficiency", list(_curves(record, colours, efficiency)), "%", note)
 
 
-def _by_ranks(
-    record: ComparisonRecord,
-    findings: Findings,
-    colours: dict[str, str],
-    title: str,
-    y_label: str,
-    value: Callable[[FindingRow], float | None],
+def _epoch_cost(
+    record: ComparisonRecord, findings: Findings, colours: dict[str, str]
 ) -> Figure | None:
-    def of(cell: CellRecord) -> float | None:
+    def usd(cell: CellRecord) -> float | None:
         row = findings.row(cell.name)
-        return value(row) if row else None
+        return row.epoch_usd if row else None
 
     note = "At the on-demand price and the measured speed; without start-up."
-    return _rank_figure(title, list(_curves(record, colours, of)), y_label, note)
-
-
-def _usd(row: FindingRow) -> float | None:
-    return row.epoch_usd
+    curves = list(_curves(record, colours, usd))
+    return _rank_figure("Cost of an epoch", curves, "USD, one pass over the data", note)
 
 
 def _rank_figure(title: str, curves: Sequence[Curve], y_label: str, note: str) -> Figure | None:
@@ -131,10 +121,6 @@ def _ideal(curves: Sequence[Curve]) -> Iterator[Curve]:
         yield Curve(label="ideal", css="baseline", points=points, is_ideal=True)
 
 
-def _with_spans(curve: Curve, spans: tuple[tuple[int, float, float], ...]) -> Curve:
-    return Curve(label=curve.label, css=curve.css, points=curve.points, spans=spans)
-
-
 def _peak_note(record: ComparisonRecord) -> str:
     kinds = dict.fromkeys(e.measures.memory_kind for e in record.measured if e.measures.memory_kind)
     return (
@@ -151,7 +137,7 @@ def _bars_of_bytes(
     bars = [
         Bar(
             label=each.name,
-            css=colours[each.strategy],
+            css=f"cell {colours[each.strategy]}",
             value=max(by_cell[each.name]) / size,
             text=format_bytes(max(by_cell[each.name])),
             title=f"{each.name}, by rank: {', '.join(map(format_bytes, by_cell[each.name]))}",
@@ -159,15 +145,15 @@ def _bars_of_bytes(
         for each in record.measured
         if by_cell[each.name]
     ]
-    svg = bar_chart(bars, x_label=unit, width=HALF.width)
-    return Figure(title=title, svg=svg, legend=Markup(""), note=note) if svg else None
+    svg = bar_chart(bars, x_label=unit, label=title, width=HALF.width)
+    return Figure(title=title, svg=svg, note=note) if svg else None
 
 
 def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
     bars = [
         Bar(
             label=each.name,
-            css=colours[each.strategy],
+            css=f"cell {colours[each.strategy]}",
             value=100 * share,
             text=f"{share:.1%}",
             title=f"{each.name}: {share:.1%} of the steps' time",
@@ -175,9 +161,10 @@ def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure 
         for each in record.measured
         if (share := each.measures.communication_share) is not None and each.ranks > 1
     ]
-    svg = bar_chart(bars, x_label="% of the steps' time", width=HALF.width)
+    title, x_label = "Communication", "% of the steps' time"
+    svg = bar_chart(bars, x_label=x_label, label=title, width=HALF.width)
     note = "Share of the profiled steps' time in which a collective runs, with or without computation; mean of ranks."
-    return Figure(title="Communication", svg=svg, legend=Markup(""), note=note) if svg else None
+    return Figure(title=title, svg=svg, note=note) if svg else None
 
 
 def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from trainyard.runs.builder import json_objects
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 WARM_UP_SHARE = 0.1
 """Share of the steps left out as warm-up: compilation, first allocations and cold caches distort the speed."""
@@ -61,7 +62,7 @@ def measures_in(files: Mapping[str, Sequence[str]], *, units_per_sample: int) ->
         units_per_sample: see `measures_of`.
     """
     by_name = {path.rpartition("/")[2]: lines for path, lines in files.items()}
-    summaries = list(_objects(["".join(by_name.get(_SUMMARY_FILE, ()))]))
+    summaries = list(json_objects(["".join(by_name.get(_SUMMARY_FILE, ()))]))
     return measures_of(
         by_name.get(_METRICS_FILE, ()),
         summaries[0] if summaries else None,
@@ -84,7 +85,7 @@ def measures_of(
         summary: the content of `summary.json`; None if the training did not complete.
         units_per_sample: tokens per sample, if the speed is logged in tokens.
     """
-    events = list(_objects(metric_lines))
+    events = list(json_objects(metric_lines))
     starts = [each for each in events if each.get("event") == "start"]
     start = starts[-1] if starts else {}
     steps = {each["step"]: each for each in events if each.get("event") == "step"}
@@ -148,16 +149,6 @@ def _speed(
         "step_seconds": seconds / count,
         "steps_measured": count,
     }
-
-
-def _objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
 
 
 def _mean(shares: Sequence[float | None]) -> float | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import job_cost, total_usd
+from trainyard.cost.job_cost import job_cost, known_total
 from trainyard.job_status import JobStatus
 from trainyard.runs.comparison.measures import Measures
 
@@ -117,7 +117,6 @@ def cell_record(
     last_job = job or {}
     attempts = [*last_job.get("earlier_attempts", ()), last_job] if job else []
     costs = [job_cost(each) for each in attempts]
-    amount, is_known = total_usd(costs)
     status = last_job.get("status") or task_state or "not run"
     return CellRecord(
         name=cell["name"],
@@ -135,7 +134,7 @@ def cell_record(
         failure=None if status == JobStatus.COMPLETED else _reason(last_job, failure, status),
         attempts=len(attempts),
         training_seconds=last_job.get("training_seconds"),
-        cost_usd=amount if costs and is_known else None,
+        cost_usd=known_total(each.cost_usd for each in costs) if costs else None,
         price_usd_per_hour=costs[-1].price_usd_per_hour if costs else None,
         measures=measures,
     )

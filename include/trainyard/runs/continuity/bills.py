@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from trainyard.runs.continuity.document import Bill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from trainyard.runs.continuity.attempts import Life
     from trainyard.runs.record import JobRecord
-
-N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +45,6 @@ def shares_of(lives: Sequence[Life]) -> list[BillShare]:
         )
         for life in lives
     ]
-
-
-def total(amounts: Iterable[N | None]) -> N | None:
-    """Return the sum of the amounts; None if one of them is unknown."""
-    known = list(amounts)
-    return None if None in known else sum(each for each in known if each is not None)
 
 
 def _bill(job: JobRecord) -> Bill:

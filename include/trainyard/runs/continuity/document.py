@@ -203,19 +203,6 @@ class Continuity:
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Return the continuity that a text of `to_json` describes.
-
-        Raises:
-            ContractError: the text is not a continuity document of this version.
-        """
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise ContractError("continuity.json is not JSON", got=str(error)) from error
-        return cls.from_dict(data)
-
 
 def _members(data: Mapping[str, Any]) -> dict[str, Any]:
     members = dict(data)

@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainyard.cost.job_cost import known_total
 from trainyard.runs.continuity.attempts import lives_of
-from trainyard.runs.continuity.bills import bills_of, shares_of, total
+from trainyard.runs.continuity.bills import bills_of, shares_of
 from trainyard.runs.continuity.document import Attempt, Continuity
 from trainyard.runs.continuity.starts import read_starts
 
@@ -48,12 +49,12 @@ def measure_continuity(
         why_unknown=None if starts else why_no_log or _why_no_line(jobs),
         is_finished=jobs[-1].succeeded,
         interruptions=sum(each.interruptions for each in jobs),
-        **_lineage_sums(lives),
+        **_lineage_sums(lives, attempts),
         **_time_sums(attempts),
-        billable_seconds=total(each.billable_seconds for each in bills),
-        saved_seconds=total(each.saved_seconds for each in bills),
-        billed_usd=total(each.billed_usd for each in bills),
-        saved_usd=total(each.saved_usd for each in bills),
+        billable_seconds=known_total(each.billable_seconds for each in bills),
+        saved_seconds=known_total(each.saved_seconds for each in bills),
+        billed_usd=known_total(each.billed_usd for each in bills),
+        saved_usd=known_total(each.saved_usd for each in bills),
         attempts=tuple(_rounded(each) for each in attempts),
         bills=tuple(bills),
     )
@@ -154,7 +155,7 @@ def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
     }
 
 
-def _lineage_sums(lives: Sequence[Life]) -> dict[str, Any]:
+def _lineage_sums(lives: Sequence[Life], attempts: Sequence[Attempt]) -> dict[str, Any]:
     """Return the sums over the surviving steps, and facts of the last start, such as seed and batch size."""
     starts = [each.start for each in lives if each.start]
     if not starts:
@@ -164,10 +165,7 @@ def _lineage_sums(lives: Sequence[Life]) -> dict[str, Any]:
     found = Coverage(without_line=min(starts[0].resumed_at, *kept) * batch)
     for start, until in zip(starts, kept, strict=True):
         found += coverage_of(start, until=until)
-    redone = sum(
-        max(0, each.last_step - max(until, each.resumed_at))
-        for each, until in zip(starts, kept, strict=True)
-    )
+    redone = sum(each.steps_redone for each in attempts)
     return {
         "final_step": kept[-1],
         "seed": last.seed,

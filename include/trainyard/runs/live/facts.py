@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainyard.runs.evaluation_metrics import finite_number
 from trainyard.sagemaker_api.job_kinds import TASK_KINDS, JobKind
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainyard.runs.record import TaskRecord
+
 OVER = frozenset({"success", "failed"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
-    """One task instance. Times are epoch seconds, or None if the event has not happened.
-
-    Attributes:
-        asked_at: when the task's newest try began to wait for a person's answer.
-        answered_at: end of this wait.
-    """
-
-    task_id: str
-    map_index: int
-    state: str | None
-    try_number: int
-    start: float | None
-    end: float | None
-    asked_at: float | None = None
-    answered_at: float | None = None
-
-    @property
-    def waits_for_person(self) -> bool:
-        """True if the task waits for an answer. On Airflow 3.2, a task that waits is `deferred`."""
-        if self.state == "deferred":
-            return self.asked_at is not None and self.answered_at is None
-        return self.state == "awaiting_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +42,7 @@ class RunRow:
     note: str | None
     is_paused: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    tasks: tuple[TaskRow, ...] = ()
+    tasks: tuple[TaskRecord, ...] = ()
     returned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -107,12 +83,9 @@ class RunRow:
 
     def number(self, task_id: str, name: str) -> float | None:
         """Return the finite number under a key of a task's result, or None if there is none."""
-        value = self.result(task_id).get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return None
-        return float(value) if math.isfinite(value) else None
+        return finite_number(self.result(task_id).get(name))
 
-    def task(self, task_id: str) -> TaskRow | None:
+    def task(self, task_id: str) -> TaskRecord | None:
         """Return an unmapped task's row; None if the run has no such task."""
         return next(
             (each for each in self.tasks if each.task_id == task_id and each.map_index < 0), None

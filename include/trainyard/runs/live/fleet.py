@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
-from trainyard.cost.job_cost import job_cost, sum_usd
+from trainyard.cost.job_cost import job_cost, known_total, sum_usd
+from trainyard.runs.evaluation_metrics import finite_number
 from trainyard.runs.live.facts import mapping
 from trainyard.task_ids import TaskId
+from trainyard.units import utc_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+    from datetime import datetime
 
     from trainyard.runs.live.facts import RunRow
 
@@ -39,13 +40,12 @@ def fleet_page(
     """
     rows = [_row(each, so_far_usd=costs.get((each.dag_id, each.run_id)), now=now) for each in runs]
     spent = [_money(each, costs.get((each.dag_id, each.run_id))) for each in month_runs]
-    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     month = _since(spent, month_start(now).timestamp())
     return {
         "runs": rows,
         "now": now,
         "spend": {
-            "today": _sum(_since(month, today.timestamp())),
+            "today": _sum(_since(month, utc_day(now).timestamp())),
             "month": _sum(month),
             "by_dag": _sums(month, "dag_id"),
             "by_team": _sums([row for row in month if row["team"]], "team"),
@@ -57,8 +57,7 @@ def fleet_page(
 
 def month_start(now: float) -> datetime:
     """Return the beginning of the month (UTC) of a moment in epoch seconds."""
-    moment = datetime.fromtimestamp(now, UTC)
-    return moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return utc_day(now).replace(day=1)
 
 
 def _money(run: RunRow, so_far_usd: float | None) -> dict[str, Any]:
@@ -109,19 +108,17 @@ def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
         return reported
     if not run.jobs or run.has_mapped_tasks:
         return None
-    return _sum_of_known(
-        _task_usd(run.result(each) or run.failed.get(each, {})) for each in run.jobs
-    )
+    return known_total(_task_usd(run.result(each) or run.failed.get(each, {})) for each in run.jobs)
 
 
 def _task_usd(result: Mapping[str, Any]) -> float | None:
     """Return the cost of a task's jobs, from its result or its failed job; None if it is unknown."""
     if "cost_usd" in result:
-        return _sum_of_known(
-            [_number(result["cost_usd"]), _number(result.get("earlier_cost_usd", 0))]
+        return known_total(
+            [finite_number(result["cost_usd"]), finite_number(result.get("earlier_cost_usd", 0))]
         )
     earlier = result.get("earlier_attempts")
-    return _sum_of_known(
+    return known_total(
         _job_usd(mapping(each))
         for each in (result, *(earlier if isinstance(earlier, list) else ()))
     )
@@ -129,20 +126,8 @@ def _task_usd(result: Mapping[str, Any]) -> float | None:
 
 def _job_usd(job: Mapping[str, Any]) -> float | None:
     is_counted = isinstance(job.get("instance_count", 1), int)
-    is_billed = _number(job.get("billable_seconds")) is not None
+    is_billed = finite_number(job.get("billable_seconds")) is not None
     return job_cost(job).cost_usd if is_counted and is_billed else None
-
-
-def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]  # checked above
-
-
-def _sum_of_known(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum; None if one of the amounts is unknown."""
-    given = list(amounts)
-    known = [each for each in given if each is not None]
-    return sum(known) if len(known) == len(given) else None
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.runs.builder import finite
 from trainyard.runs.continuity.log_lines import Event, LogLine
 from trainyard.runs.continuity.starts import BEFORE_THE_START
+from trainyard.runs.evaluation_metrics import finite_number
 from trainyard.training_line import PREFIX, without_rank
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class TrainingEvents:
         if event.kind == "step":
             self.last_step = event.step
             self.max_steps = event.integer("max_steps") or self.max_steps
-            if (eta_s := _finite(event.number("eta_seconds"))) is not None:
+            if (eta_s := finite_number(event.number("eta_seconds"))) is not None:
                 self.eta_s, self.eta_at = eta_s, event.time
         for name, number in values.items():
             if name in self.newest or len(self.newest) < MOST_METRICS:
@@ -192,12 +192,8 @@ class TrainingEvents:
         known = self.checkpoints.setdefault(event.step, {"step": event.step})
         if event.kind == "checkpoint":
             known["written_at"] = event.time
-            self.stall_seconds += _finite(event.number("stall_seconds")) or 0.0
+            self.stall_seconds += finite_number(event.number("stall_seconds")) or 0.0
         else:
             known |= {"durable_at": event.time, "bytes": event.integer("bytes")}
         if len(self.checkpoints) > MOST_CHECKPOINTS:
             del self.checkpoints[min(self.checkpoints)]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from trainyard.runs.report.axes import Axis, exact_axis
+from trainyard.runs.report.plot_area import block_legend, chart_svg, column_grid
 
 if TYPE_CHECKING:
     from trainyard.runs.continuity import Attempt, Continuity
@@ -24,19 +25,20 @@ def attempt_strip(continuity: Continuity) -> Markup:
         return Markup("")
     reach = max(each.last_step_logged or 0 for each in continuity.attempts)
     x = exact_axis(0, max(reach, 1), start=_LEFT, end=WIDTH - _RIGHT, num_ticks=12)
-    height = _TOP + len(attempts) * _ROW + _BOTTOM
-    rows = (_row(each, x, _TOP + index * _ROW) for index, each in enumerate(attempts))
-    return Markup(
-        '<svg class="chart strip" viewBox="0 0 {w} {h}" role="img" '
-        'aria-label="steps by attempt">{grid}{rows}</svg>'
-    ).format(w=WIDTH, h=height, grid=_grid(x, height), rows=Markup("").join(rows))
+    base = _TOP + len(attempts) * _ROW
+    body = [
+        *column_grid(x, top=_TOP, base=base, label="optimizer step"),
+        *(_row(each, x, _TOP + index * _ROW) for index, each in enumerate(attempts)),
+    ]
+    return chart_svg(
+        body, width=WIDTH, height=base + _BOTTOM, label="steps by attempt", css="strip"
+    )
 
 
 def strip_legend(continuity: Continuity) -> Markup:
     """Return the legend of the chart."""
-    item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
-    kept = item.format("phase-working", "steps that survived")
-    return kept + (item.format("redone", "redone later") if continuity.steps_redone else "")
+    redone = [("redone", "redone later")] if continuity.steps_redone else []
+    return block_legend([("phase-working", "steps that survived"), *redone])
 
 
 def _row(attempt: Attempt, x: Axis, top: float) -> Markup:
@@ -93,14 +95,3 @@ def _bar(x: Axis, first: int, last: int, middle: float, css: str) -> Markup:
 
 def _text(at: float, middle: float, text: str) -> Markup:
     return Markup('<text class="note" x="{:.1f}" y="{:.1f}">{}</text>').format(at, middle + 4, text)
-
-
-def _grid(x: Axis, height: float) -> Markup:
-    base = height - _BOTTOM + 4
-    line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
-    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    label = Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    parts = [line.format(x.pixel(tick), _TOP, base) for tick in x.ticks]
-    parts += [text.format(x.pixel(tick), base + 16, x.tick_label(tick)) for tick in x.ticks]
-    parts.append(label.format((x.start + x.end) / 2, height - 4, "optimizer step"))
-    return Markup("").join(parts)

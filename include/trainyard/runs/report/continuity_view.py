@@ -189,7 +189,7 @@ def _row(attempt: Attempt) -> AttemptRow:
         if attempt.lost_work_seconds
         else _NONE,
         stalls=stalls if attempt.num_checkpoints else _NONE,
-        billed="unknown" if attempt.billed_usd is None else format_usd(attempt.billed_usd),
+        billed=format_usd(attempt.billed_usd),
     )
 
 

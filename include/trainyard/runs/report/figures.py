@@ -29,15 +29,21 @@ WIDE = Frame(width=1100, height=340)
 HALF = Frame(width=540, height=230)
 THIRD = Frame(width=350, height=220)
 _SMOOTH_FROM = 100
+_NOTHING = Markup("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One chart with its title and legend; `note` explains how to read it."""
+    """One chart with its title and legend; `note` explains how to read it.
+
+    Attributes:
+        why_none: the reason if the chart or a part of it has no data.
+    """
 
     title: str
-    svg: Markup
-    legend: Markup
+    svg: Markup = _NOTHING
+    legend: Markup = _NOTHING
+    why_none: str = ""
     note: str = ""
     is_wide: bool = False
 
@@ -187,7 +193,7 @@ def _single(
 ) -> Figure:
     series = (Series(label=title.lower(), points=points_of(record, "step", key), css=css),)
     svg = line_chart(series, x_label="optimizer step", y_label=label, frame=frame, from_zero=True)
-    return Figure(title=title, svg=svg, legend=legend(()))
+    return Figure(title=title, svg=svg)
 
 
 _HOST_COLOURS = ("train", "validation", "rate", "speed", "norm")

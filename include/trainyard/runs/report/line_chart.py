@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from trainyard.runs.report.axes import Axis, exact_axis, linear_axis
+from trainyard.runs.report.axes import Axis, exact_axis
 from trainyard.runs.report.marks import CurveMark, Frame, mark_band, mark_dot, mark_line
-from trainyard.runs.report.plot_area import axis_labels, grid_lines
+from trainyard.runs.report.plot_area import axis_labels, chart_svg, grid_lines, y_axis
 
 Point = tuple[float, float]
 
@@ -61,10 +61,17 @@ def line_chart(
     points = [point for each in series for point in each.points]
     if not points:
         return Markup("")
-    _, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
-    longest = max(len(y.tick_label(tick)) for tick in y.ticks)
-    frame = replace(frame, left=34 + 7 * longest)
-    x, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
+    steps = [point[0] for point in points]
+    heights = [point[1] for point in points] + [level.value for level in levels]
+    heights += [] if reach is None else [reach]
+    y, frame = y_axis(heights, frame, from_zero=from_zero)
+    x = exact_axis(
+        min(0.0, *steps),
+        max(steps),
+        start=frame.left,
+        end=frame.width - frame.right,
+        num_ticks=max(3, (frame.width - frame.left - frame.right) // 62),
+    )
     ordered = sorted(series, key=lambda each: not each.is_ghost)
     parts = [
         *(mark_band(mark, x, frame) for mark in marks),
@@ -78,46 +85,13 @@ def line_chart(
             frame.top, frame.height - frame.bottom
         ),
     ]
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" '
-        'data-series="{data}">'
-        "{body}</svg>"
-    ).format(
-        w=frame.width,
-        h=frame.height,
+    return chart_svg(
+        parts,
+        width=frame.width,
+        height=frame.height,
         label=f"{y_label} by {x_label}",
         data=_hover_data(series, x, y, x_label),
-        body=Markup("").join(parts),
     )
-
-
-def _axes(
-    points: list[Point],
-    levels: tuple[Level, ...],
-    frame: Frame,
-    *,
-    from_zero: bool,
-    reach: float | None,
-) -> tuple[Axis, Axis]:
-    steps = [point[0] for point in points]
-    heights = [point[1] for point in points] + [level.value for level in levels]
-    heights += [] if reach is None else [reach]
-    plot_width = frame.width - frame.left - frame.right
-    x = exact_axis(
-        min(0.0, *steps),
-        max(steps),
-        start=frame.left,
-        end=frame.width - frame.right,
-        num_ticks=max(3, plot_width // 62),
-    )
-    y = linear_axis(
-        heights,
-        start=frame.height - frame.bottom,
-        end=frame.top,
-        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
-        from_zero=from_zero,
-    )
-    return x, y
 
 
 def _curve(series: Series, x: Axis, y: Axis) -> Markup:

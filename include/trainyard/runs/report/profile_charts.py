@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
 
 from trainyard.runs.profile.step_times import PART_NAMES, Part
 from trainyard.runs.report.axes import time_unit
+from trainyard.runs.report.figures import HALF, WIDE, Figure
 from trainyard.runs.report.line_chart import Series, legend, line_chart
-from trainyard.runs.report.marks import CurveMark, Frame
+from trainyard.runs.report.marks import CurveMark
+from trainyard.runs.report.plot_area import block_legend
 from trainyard.runs.report.stacked_chart import (
     BarRow,
     Layer,
-    block_legend,
     stacked_areas,
     stacked_bars,
 )
@@ -22,34 +20,21 @@ from trainyard.runs.report.stacked_chart import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from markupsafe import Markup
+
     from trainyard.runs.profile import Profile
     from trainyard.runs.profile.usage import Usage
 
-WIDE = Frame(width=1100, height=320)
-HALF = Frame(width=540, height=220)
 MOST_RANKS = 16
 MOST_CURVES = 8
 _CURVES = ("train", "validation", "rate", "speed", "norm")
-_NOTHING = Markup("")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """One chart with its title; `why_none` is the reason if the chart or a part of it has no data."""
-
-    title: str
-    svg: Markup = _NOTHING
-    legend: Markup = _NOTHING
-    why_none: str = ""
-    note: str = ""
-    is_wide: bool = False
-
-
-def steps_chart(profile: Profile) -> Chart:
+def steps_chart(profile: Profile) -> Figure:
     """Return the chart of step time by part over the steps, averaged over all ranks."""
     title = "Step time over the steps, mean of all ranks"
     if not profile.bins:
-        return Chart(title=title, why_none=profile.why_no_steps, is_wide=True)
+        return Figure(title=title, why_none=profile.why_no_steps, is_wide=True)
     shown = _shown_parts(profile.shares)
     scale, unit = _step_unit(max(each.seconds for each in profile.bins))
     svg = stacked_areas(
@@ -67,7 +52,7 @@ def steps_chart(profile: Profile) -> Chart:
         frame=WIDE,
     )
     width = profile.bins[0].last - profile.bins[0].first + 1
-    return Chart(
+    return Figure(
         title=title,
         svg=svg,
         legend=part_legend(shown),
@@ -76,12 +61,12 @@ def steps_chart(profile: Profile) -> Chart:
     )
 
 
-def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
+def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Figure:
     """Return the chart of step time shares by part, one bar per rank, from the profile's summary in report.json."""
     title, steps = "Share of step time, by rank", summary["step_time"]
     if not steps["ranks"] or not steps["shares"]:
         why = steps["why_none"] or "the parts of steps were not timed"
-        return Chart(title=title, why_none=why, is_wide=True)
+        return Figure(title=title, why_none=why, is_wide=True)
     shown = _shown_parts({Part(name): share for name, share in steps["shares"].items()})
     rows = [
         BarRow(
@@ -92,7 +77,7 @@ def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
         for rank in steps["ranks"]
     ]
     left_out = len(rows) - MOST_RANKS
-    return Chart(
+    return Figure(
         title=title,
         svg=stacked_bars(rows[:MOST_RANKS], x_label="share of step time (%)", width=width),
         legend=part_legend(shown),
@@ -101,11 +86,11 @@ def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
     )
 
 
-def local_chart(profile: Profile) -> Chart:
+def local_chart(profile: Profile) -> Figure:
     """Return the chart of each rank's time before the first collective, over the steps."""
     title = "Time before the first collective, by rank"
     if profile.why_no_stragglers:
-        return Chart(title=title, why_none=profile.why_no_stragglers, is_wide=True)
+        return Figure(title=title, why_none=profile.why_no_stragglers, is_wide=True)
     waits = profile.waits[:MOST_CURVES]
     scale, unit = _step_unit(max(y for each in waits for _, y in each.points))
     series = tuple(
@@ -123,10 +108,10 @@ def local_chart(profile: Profile) -> Chart:
         frame=WIDE,
         from_zero=True,
     )
-    return Chart(title=title, svg=svg, legend=legend(series), is_wide=True)
+    return Figure(title=title, svg=svg, legend=legend(series), is_wide=True)
 
 
-def usage_charts(profile: Profile) -> list[Chart]:
+def usage_charts(profile: Profile) -> list[Figure]:
     """Return the charts of the hosts' resource usage over time, one per metric.
 
     Metrics without data are last, with the reason. Those with the same reason share a chart.
@@ -147,7 +132,7 @@ def usage_charts(profile: Profile) -> list[Chart]:
             absent.setdefault(each.why_none, []).append(each.title)
     return [
         *(each for each in found if each.svg),
-        *(Chart(title=", ".join(titles), why_none=why) for why, titles in absent.items()),
+        *(Figure(title=", ".join(titles), why_none=why) for why, titles in absent.items()),
     ]
 
 
@@ -160,10 +145,10 @@ def _shown_parts(shares: Mapping[Part, float]) -> list[Part]:
     return [part for part in Part if shares.get(part, 0.0) > 0] or [Part.OTHER]
 
 
-def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[CurveMark, ...]) -> Chart:
+def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[CurveMark, ...]) -> Figure:
     metric = usage.metric
     if not usage.series:
-        return Chart(title=metric.title, why_none=usage.why_none)
+        return Figure(title=metric.title, why_none=usage.why_none)
     series = tuple(
         Series(
             label=f"{each.host}: mean {each.mean:.3g}, p95 {each.p95:.3g}",
@@ -182,7 +167,7 @@ def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[CurveMark, 
         from_zero=True,
         reach=metric.reach,
     )
-    return Chart(title=metric.title, svg=svg, legend=legend(series), why_none=usage.why_none)
+    return Figure(title=metric.title, svg=svg, legend=legend(series), why_none=usage.why_none)
 
 
 def step_time(seconds: float) -> str:

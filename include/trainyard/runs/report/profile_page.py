@@ -11,7 +11,6 @@ from trainyard.runs.profile.document import profile_summary
 from trainyard.runs.profile.step_times import PART_NAMES, Part
 from trainyard.runs.report.page_template import assets, page_template
 from trainyard.runs.report.profile_charts import (
-    Chart,
     local_chart,
     shares_chart,
     step_time,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.runs.profile import Profile
+    from trainyard.runs.report.figures import Figure
 
 _FOLDER = Path(__file__).parent
 MOST_OUTLIERS = 20
@@ -39,7 +39,7 @@ class ProfileSection:
     title: str
     sentence: str
     advice: str
-    figure: Chart
+    figure: Figure
     page: str
     again: str
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from trainyard.runs.report.axes import Axis, exact_axis, linear_axis
-from trainyard.runs.report.plot_area import axis_labels, grid_lines
+from trainyard.runs.report.axes import Axis, exact_axis
+from trainyard.runs.report.plot_area import (
+    axis_labels,
+    chart_svg,
+    column_grid,
+    grid_lines,
+    y_axis,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +52,7 @@ def stacked_areas(
     if not xs:
         return Markup("")
     tops = _tops(layers, len(xs))
-    y = _y_axis(tops[-1], frame)
-    longest = max(len(y.tick_label(tick)) for tick in y.ticks)
-    frame = replace(frame, left=34 + 7 * longest)
+    y, frame = y_axis([0.0, *tops[-1]], frame, from_zero=True)
     x = exact_axis(
         min(xs),
         max(xs),
@@ -66,22 +70,18 @@ def stacked_areas(
     crosshair = Markup('<line class="crosshair" y1="{}" y2="{}" x1="-9" x2="-9"/>').format(
         frame.top, frame.height - frame.bottom
     )
-    return Markup(
-        '<svg class="chart stacked" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" '
-        'data-series="{data}">{body}</svg>'
-    ).format(
-        w=frame.width,
-        h=frame.height,
+    return chart_svg(
+        [
+            *areas,
+            *grid_lines(y, frame),
+            *axis_labels(x, y, frame, x_label=x_label, y_label=y_label),
+            crosshair,
+        ],
+        width=frame.width,
+        height=frame.height,
         label=f"{y_label} by {x_label}",
+        css="stacked",
         data=_hover_data(xs, layers, tops, x, y, x_label),
-        body=Markup("").join(
-            [
-                *areas,
-                *grid_lines(y, frame),
-                *axis_labels(x, y, frame, x_label=x_label, y_label=y_label),
-                crosshair,
-            ]
-        ),
     )
 
 
@@ -91,23 +91,12 @@ def stacked_bars(rows: Sequence[BarRow], *, x_label: str, width: int) -> Markup:
     if not rows:
         return Markup("")
     x = exact_axis(0, 100, start=_LEFT, end=width - _RIGHT, num_ticks=10)
-    height = _TOP + len(rows) * _ROW + _BOTTOM
-    return Markup(
-        '<svg class="chart bars-chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">'
-        "{body}</svg>"
-    ).format(
-        w=width,
-        h=height,
-        label=x_label,
-        body=_bar_grid(x, height, x_label)
-        + Markup("").join(_bar(row, x, _TOP + index * _ROW) for index, row in enumerate(rows)),
-    )
-
-
-def block_legend(parts: Sequence[tuple[str, str]]) -> Markup:
-    """Return a legend with a coloured block for each (CSS class, label)."""
-    item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
-    return Markup("").join(item.format(css, label) for css, label in parts)
+    base = _TOP + len(rows) * _ROW
+    body = [
+        *column_grid(x, top=_TOP, base=base, label=x_label),
+        *(_bar(row, x, _TOP + index * _ROW) for index, row in enumerate(rows)),
+    ]
+    return chart_svg(body, width=width, height=base + _BOTTOM, label=x_label, css="bars-chart")
 
 
 def _tops(layers: Sequence[Layer], count: int) -> list[list[float]]:
@@ -116,16 +105,6 @@ def _tops(layers: Sequence[Layer], count: int) -> list[list[float]]:
         sums = [total + value for total, value in zip(sums, layer.values, strict=True)]
         found.append(sums)
     return found
-
-
-def _y_axis(highest: Sequence[float], frame: Frame) -> Axis:
-    return linear_axis(
-        [0.0, *highest],
-        start=frame.height - frame.bottom,
-        end=frame.top,
-        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
-        from_zero=True,
-    )
 
 
 def _area(
@@ -200,17 +179,3 @@ def _bar(row: BarRow, x: Axis, top: float) -> Markup:
         )
     )
     return Markup("").join(drawn)
-
-
-def _bar_grid(x: Axis, height: float, label: str) -> Markup:
-    base = height - _BOTTOM + 4
-    line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
-    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    caption = Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    return Markup("").join(
-        [
-            *(line.format(x.pixel(tick), _TOP, base) for tick in x.ticks),
-            *(text.format(x.pixel(tick), base + 16, x.tick_label(tick)) for tick in x.ticks),
-            caption.format((x.start + x.end) / 2, height - 5, label),
-        ]
-    )

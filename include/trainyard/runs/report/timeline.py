@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from trainyard.runs.report.axes import Axis, exact_axis, time_unit
+from trainyard.runs.report.plot_area import block_legend, chart_svg, column_grid
 from trainyard.units import format_duration
 
 if TYPE_CHECKING:
@@ -73,23 +74,17 @@ def timeline(record: RunRecord) -> Markup:
             for index, job in enumerate(jobs)
         ]
         top += _TASK_HEIGHT + len(jobs) * (_JOB_HEIGHT + 3) + _GAP
-    height = top + _BOTTOM - _GAP
-    return Markup(
-        '<svg class="chart timeline" viewBox="0 0 {w} {h}" role="img" aria-label="timeline">'
-        "{grid}{rows}</svg>"
-    ).format(
-        w=WIDTH,
-        h=round(height),
-        grid=_grid(x, height, f"time since the run's start ({unit})"),
-        rows=Markup("").join(rows),
+    base = top - _GAP + 6
+    grid = column_grid(x, top=_TOP - 4, base=base, label=f"time since the run's start ({unit})")
+    return chart_svg(
+        [*grid, *rows], width=WIDTH, height=base + _BOTTOM, label="timeline", css="timeline"
     )
 
 
 def timeline_legend(record: RunRecord) -> Markup:
     """Return the legend of the job phases that occur."""
     seen = {phase.css for job in record.jobs for phase in job_phases(job, job.ended_at or 0)}
-    item = Markup('<span class="key"><i class="swatch block phase-{}"></i>{}</span>')
-    return Markup("").join(item.format(css, n) for css, n in _PHASE_NAMES.items() if css in seen)
+    return block_legend((f"phase-{css}", n) for css, n in _PHASE_NAMES.items() if css in seen)
 
 
 def job_phases(job: JobRecord, until: float) -> list[TimelinePhase]:
@@ -131,20 +126,6 @@ def _span(record: RunRecord, tasks: list[TaskRecord]) -> tuple[float, float]:
     ends += [job.ended_at for job in record.jobs if job.ended_at is not None]
     begin = min([*starts, *([record.started_at] if record.started_at is not None else [])])
     return begin, max([*ends, *starts, begin + 1])
-
-
-def _grid(x: Axis, height: float, label: str) -> Markup:
-    base = height - _BOTTOM + 6
-    line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
-    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    parts = [line.format(x.pixel(t), _TOP - 4, base) for t in x.ticks]
-    parts += [text.format(x.pixel(t), base + 15, x.tick_label(t)) for t in x.ticks]
-    parts.append(
-        Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(
-            (x.start + x.end) / 2, height - 4, label
-        )
-    )
-    return Markup("").join(parts)
 
 
 def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:

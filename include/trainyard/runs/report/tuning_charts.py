@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +14,17 @@ from trainyard.runs.report.axes import (
     Scale,
     count_axis,
     exact_axis,
-    linear_axis,
     log_axis,
 )
-from trainyard.runs.report.marks import Frame
-from trainyard.runs.report.plot_area import axis_labels, grid_lines
+from trainyard.runs.report.bar_chart import Bar, bar_chart
+from trainyard.runs.report.plot_area import axis_labels, chart_svg, grid_lines, y_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.runs.report.marks import Frame
 
 _BEYOND = 8.0
-_BAR, _ROW = 14, 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,10 @@ class Dot:
 
 def best_so_far(dots: Sequence[Dot], *, metric: str, maximize: bool, frame: Frame) -> Markup:
     """Return the chart of objectives by trial number, with the best so far as a line; empty without objectives."""
-    y = _objective_axis(dots, frame, maximize=maximize)
-    if y is None:
+    shown = _shown(dots, maximize=maximize)
+    if not shown:
         return Markup("")
-    frame = _widened(frame, y)
+    y, frame = y_axis(shown, frame)
     count = max(each.number for each in dots)
     x = count_axis(count, start=frame.left, end=frame.width - frame.right)
     path: list[tuple[float, float]] = []
@@ -92,10 +92,10 @@ def against(
         maximize: whether a higher objective is better.
         frame: size of the chart.
     """
-    y = _objective_axis(dots, frame, maximize=maximize)
-    if y is None:
+    shown = _shown(dots, maximize=maximize)
+    if not shown:
         return Markup("")
-    frame = _widened(frame, y)
+    y, frame = y_axis(shown, frame)
     x, index = _value_axis(given, frame), None
     if isinstance(x, NameAxis):
         index = {each: float(place) for place, each in enumerate(x.names)}
@@ -115,48 +115,27 @@ def against(
 
 def importance_bars(shares: Sequence[Mapping[str, Any]], *, width: int) -> Markup:
     """Return a bar per hyperparameter's importance, with a line from its lower to its upper quartile."""
-    left, right, top = 24 + 8 * max(len(each["name"]) for each in shares), 60, 6
-    base = top + _ROW * len(shares)
-    x = exact_axis(0, 100, start=left, end=width - right, num_ticks=5)
-    frame = Frame(width=width, height=base + 42, left=left, right=right, top=top)
-    grid = Markup('<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/>')
-    tick = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-    body = [
-        *(grid.format(top, base, x=x.pixel(each)) for each in x.ticks),
-        *(tick.format(x.pixel(each), base + 17, x.tick_label(each)) for each in x.ticks),
-        *(_bar(each, x, top + _ROW * row) for row, each in enumerate(shares)),
-        Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-            (left + width - right) / 2, base + 36, "share of the variance it explains (%)"
-        ),
-    ]
-    return _svg(frame, "importance of each hyperparameter", body)
-
-
-def _bar(share: Mapping[str, Any], x: Axis, top: float) -> Markup:
-    middle, value = top + _ROW / 2, 100 * share["share"]
-    low, high = x.pixel(100 * share["low"]), x.pixel(100 * share["high"])
-    return Markup(
-        '<g><title>{name}: {value:.0f} %, quartiles {low_share:.0f} and {high_share:.0f} %</title>'
-        '<text class="row" x="{label:.1f}" y="{text:.1f}" text-anchor="end">{name}</text>'
-        '<rect class="share" x="{start:.1f}" y="{bar:.1f}" width="{width:.1f}" height="{height}"/>'
-        '<line class="quartiles" x1="{low:.1f}" x2="{high:.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
-        '<text class="note" x="{after:.1f}" y="{text:.1f}">{value:.0f} %</text></g>'
-    ).format(
-        name=share["name"],
-        value=value,
-        low_share=100 * share["low"],
-        high_share=100 * share["high"],
-        label=x.start - 8,
-        text=middle + 4.5,
-        start=x.start,
-        bar=middle - _BAR / 2,
-        width=max(1.0, x.pixel(value) - x.start),
-        height=_BAR,
-        low=low,
-        high=high,
-        middle=middle,
-        after=max(high, x.pixel(value)) + 8,
-    )  # fmt: skip
+    bars = []
+    for each in shares:
+        value, low, high = (100 * each[name] for name in ("share", "low", "high"))
+        title = f"{each['name']}: {value:.0f} %, quartiles {low:.0f} and {high:.0f} %"
+        bars.append(
+            Bar(
+                label=each["name"],
+                css="share",
+                value=value,
+                text=f"{value:.0f} %",
+                title=title,
+                spread=(low, high),
+            )
+        )
+    return bar_chart(
+        bars,
+        x_label="share of the variance it explains (%)",
+        label="importance of each hyperparameter",
+        width=width,
+        reach=100,
+    )
 
 
 def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
@@ -170,18 +149,13 @@ def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
     return middle + _BEYOND * (middle - best)
 
 
-def _objective_axis(dots: Sequence[Dot], frame: Frame, *, maximize: bool) -> Axis | None:
+def _shown(dots: Sequence[Dot], *, maximize: bool) -> list[float]:
+    """Return the objectives within the limit; empty without objectives."""
     known = [each.objective for each in dots if each.objective is not None]
     if not known:
-        return None
+        return []
     limit = limit_of(known, maximize=maximize)
-    shown = [each for each in known if (each >= limit if maximize else each <= limit)]
-    return linear_axis(
-        shown,
-        start=frame.height - frame.bottom,
-        end=frame.top,
-        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
-    )
+    return [each for each in known if (each >= limit if maximize else each <= limit)]
 
 
 def _value_axis(given: Mapping[str, Any], frame: Frame) -> Scale:
@@ -217,10 +191,6 @@ def _within(y: Axis, value: float) -> float:
     return min(bottom, max(top, y.pixel(value)))
 
 
-def _widened(frame: Frame, y: Axis) -> Frame:
-    return replace(frame, left=34 + 7 * max(len(y.tick_label(tick)) for tick in y.ticks))
-
-
 def _chart(
     x: Scale,
     y: Axis,
@@ -232,13 +202,7 @@ def _chart(
     label: str,
 ) -> Markup:
     area = [*grid_lines(y, frame), *axis_labels(x, y, frame, x_label=x_label, y_label=y_label)]
-    return _svg(frame, label, [*area, *body])
-
-
-def _svg(frame: Frame, label: str, body: Sequence[Markup] | Iterator[Markup]) -> Markup:
-    return Markup(
-        '<svg class="chart tuning" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{body}</svg>'
-    ).format(w=frame.width, h=frame.height, label=label, body=Markup("").join(body))
+    return chart_svg([*area, *body], width=frame.width, height=frame.height, label=label)
 
 
 def _short(value: object) -> str:

@@ -213,19 +213,17 @@ def _figures(found: Mapping[str, Any], dots: Sequence[Dot], *, maximize: bool) -
             name, dots, given, metric=y_label.rpartition(":")[2], maximize=maximize, frame=frame
         )
         if svg:
-            yield Figure(title=name, svg=svg, legend=_NO_LEGEND)
+            yield Figure(title=name, svg=svg)
     if shares:
         yield Figure(
             title="Importance",
             svg=importance_bars(shares, width=frame.width),
-            legend=_NO_LEGEND,
             note=f"Functional ANOVA over {found['importance']['num_trials']} trials; the line spans the quartiles over "
             "resampled trials.",
         )
 
 
 _KEY = Markup('<span class="key"><i class="swatch trial {}"></i>{}</span>')
-_NO_LEGEND = Markup("")
 
 
 def _legend(dots: Sequence[Dot]) -> Markup:

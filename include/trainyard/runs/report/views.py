@@ -19,7 +19,7 @@ from trainyard.runs.record import (
 )
 from trainyard.runs.report.axes import TIMES
 from trainyard.task_ids import TaskId
-from trainyard.units import at_step, format_bytes, format_usd
+from trainyard.units import at_step, format_bytes, format_usd, format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -415,8 +415,7 @@ def _billed(cost: Mapping[str, Any]) -> str | None:
     if bill is None or bill["usd"] is None:
         if due_at is None:
             return None
-        due = datetime.fromtimestamp(due_at, UTC)
-        return f"not known yet; from {due:%Y-%m-%d %H:%M} UTC by trainyard bill REPORT.json --write"
+        return f"not known yet; from {format_utc(due_at)} UTC by trainyard bill REPORT.json --write"
     error = cost.get("bill_error")
     beside = "" if error is None else f", {error:+.1%} of the ledger".replace("%", " %")
     whole = "" if bill["is_late_enough"] else ", not all of its days"

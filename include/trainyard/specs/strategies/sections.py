@@ -129,14 +129,12 @@ def read_instance_groups(distribution: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(groups, (list, tuple)) and len(names) <= 1 and all(names):
         return tuple(str(name) for name in names)
     raise SpecError(
-        [
-            Finding(
-                where=f"distribution.{INSTANCE_GROUPS}",
-                what="is not a list with one group name",
-                got=repr(groups),
-                allowed="a list with the group that trains, such as ['gpu']",
-            )
-        ],
+        Finding(
+            where=f"distribution.{INSTANCE_GROUPS}",
+            what="is not a list with one group name",
+            got=repr(groups),
+            allowed="a list with the group that trains, such as ['gpu']",
+        ),
         subject="distribution",
     )
 
