@@ -209,13 +209,9 @@ class Run:
         # A separate folder, since other files in the checkpoint folder are the script's.
         folder = self._paths.default_checkpoint_dir / OWN_FOLDER
         retention = Retention.of_job(
-            ManifestLayout(folder),
-            keep=self._keep,
-            folder=folder,
-            config=self._paths.read_config("checkpointconfig"),
-            below=OWN_FOLDER,
+            ManifestLayout(folder), keep=self._keep, paths=self._paths, below=OWN_FOLDER
         )
-        self._folder = ShardFolder(folder, keep=self._keep, ranks=self._ranks, retention=retention)
+        self._folder = ShardFolder(folder, retention, ranks=self._ranks)
         self._saver = BackgroundSaver(self._folder, self._metrics)
         self._limit = ModelLimit(self._ranks, retention)
         self._find_state()
@@ -559,17 +555,17 @@ class Run:
     def _find_state(self) -> None:
         """Find the newest checkpoint that is complete on every host, read it on rank 0, and broadcast its state."""
         content: Any = None
-        path = ""
         with self._metrics.kept_alive():
-            self._found, rejected = self._folder.newest_whole()
+            found = self._found = self._folder.newest_good()
             with self._ranks.all_or_none():
-                if self._ranks.is_main:
-                    content, path = self._read(rejected)
+                if found is not None and self._ranks.is_main:
+                    self._metrics.restore(found.read("metrics.jsonl"))
+                    content = found.load(STATE)
         content = broadcast_tree(content, self._ranks)
-        if content is not None:
+        if found is not None:
             self._state, self._saved_parts = content[STATE], content.get(PARTS, [])
             self.num_steps, self._num_starts = content["step"], content["num_starts"] + 1
-            self._metrics.write("resume", step=self.num_steps, checkpoint=path)
+            self._metrics.write("resume", step=self.num_steps, checkpoint=str(found.path))
 
     def _begin(self) -> None:
         """Write the `start` event, and open the statistics."""
@@ -718,15 +714,6 @@ class Run:
     def _restart_clock(self) -> None:
         """Restart the time measurement of the next step, and of its wait for data."""
         self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
-
-    def _read(self, rejected: Iterable[str]) -> tuple[Any, str]:
-        for text in rejected:
-            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
-        found = self._found
-        if found is None:
-            return None, ""
-        self._metrics.restore(found.read("metrics.jsonl"))
-        return found.load(STATE), str(found.path)
 
 
 def check_loadable(state: Any, place: str = "state") -> None:

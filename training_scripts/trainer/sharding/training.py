@@ -18,12 +18,11 @@ from trainer.data.sample_digest import MASK, digest_of
 from trainer.evaluation import ModelEvaluation
 from trainer.models import build_empty
 from trainer.precision import DTYPES, Precision
-from trainer.sharding.checkpointing import ShardedCheckpointer
+from trainer.sharding.checkpointing import ShardedCheckpointer, ShardedState
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
 from trainer.sharding.pipeline import Pipeline, pass_forward
-from trainer.sharding.state import ShardedState
 from trainer.training import Training
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.sharded_tensors import ShardedTensors
