@@ -202,12 +202,14 @@ class Trainyard(Way):
         from trainyard_watch.background_saver import BackgroundSaver
         from trainyard_watch.checkpoint_folder import CheckpointFolder
         from trainyard_watch.metrics import MetricsWriter
+        from trainyard_watch.retention import ManifestLayout, Retention
         from trainyard_watch.tensor_tree import CpuBuffers
 
         self._metrics = MetricsWriter(
             folder.with_name("metrics"), enabled=True, stream=io.StringIO()
         )
-        self._saver = BackgroundSaver(CheckpointFolder(folder, keep=2), self._metrics)
+        retention = Retention(ManifestLayout(folder), keep=2)
+        self._saver = BackgroundSaver(CheckpointFolder(folder, retention), self._metrics)
         self._buffers = CpuBuffers()
 
     def start(self, step: int, training: MeasuredTraining) -> None:

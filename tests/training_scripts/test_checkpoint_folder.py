@@ -12,8 +12,13 @@ from trainyard_watch import checkpoint_files
 from trainyard_watch.checkpoint_files import fault_of, write_files
 from trainyard_watch.checkpoint_folder import CheckpointFolder
 from trainyard_watch.errors import CheckpointError
+from trainyard_watch.retention import ManifestLayout, Retention
 
 pytestmark = pytest.mark.torch
+
+
+def folder_at(path):
+    return CheckpointFolder(path, Retention(ManifestLayout(path), keep=2))
 
 
 def save(folder, step):
@@ -21,7 +26,7 @@ def save(folder, step):
 
 
 def test_newest_checkpoints_are_kept(tmp_path):
-    folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
+    folder = folder_at(tmp_path / "checkpoints")
     for step in range(1, 7):
         save(folder, step)
 
@@ -29,7 +34,7 @@ def test_newest_checkpoints_are_kept(tmp_path):
         "step-00000005",
         "step-00000006",
     ]
-    assert folder.newest_good()[0].load("run") == {"step": 6}
+    assert folder.newest_good().load("run") == {"step": 6}
 
 
 def test_a_checkpoint_is_written_where_it_stays_and_its_manifest_comes_last(tmp_path):
@@ -40,9 +45,7 @@ def test_a_checkpoint_is_written_where_it_stays_and_its_manifest_comes_last(tmp_
         seen.append(sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")))
         return b"x"
 
-    CheckpointFolder(tmp_path / "checkpoints", keep=2).save(
-        7, objects={"run": {}}, files={"a": content}, facts={}
-    )
+    folder_at(tmp_path / "checkpoints").save(7, objects={"run": {}}, files={"a": content}, facts={})
 
     at = "checkpoints/step-00000007"
     assert seen == [["checkpoints", at, f"{at}/a", f"{at}/run.pt"]]
@@ -53,29 +56,27 @@ def test_a_checkpoint_is_written_where_it_stays_and_its_manifest_comes_last(tmp_
     ]
 
 
-def test_what_a_killed_start_left_unfinished_is_not_taken_and_swept_away(tmp_path):
+def test_what_a_killed_start_left_unfinished_is_not_taken_and_swept_away(tmp_path, caplog):
     folder = tmp_path / "checkpoints"
-    save(CheckpointFolder(folder, keep=2), 3)
+    save(folder_at(folder), 3)
     half = folder / "step-00000007"
     half.mkdir()
     (half / "model.pt").write_bytes(b"half")
 
-    found, rejected = CheckpointFolder(folder, keep=2).newest_good()
-
-    assert found.step == 3
-    assert "manifest.json is missing" in rejected[0]
+    assert folder_at(folder).newest_good().step == 3
+    assert "step-00000007: manifest.json is missing" in caplog.text
     assert [path.name for path in folder.iterdir()] == ["step-00000003"]
 
 
 def test_a_damaged_checkpoint_makes_way_for_the_one_of_its_step(tmp_path):
-    folder = CheckpointFolder(tmp_path, keep=2)
+    folder = folder_at(tmp_path)
     (tmp_path / "step-00000007").mkdir()
     write_files(tmp_path / "step-00000007", objects={}, files={"old": lambda: b"x"}, facts={})
 
     save(folder, 7)
 
     assert not (tmp_path / "step-00000007" / "old").exists()
-    assert folder.newest_good()[0].load("run") == {"step": 7}
+    assert folder.newest_good().load("run") == {"step": 7}
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
@@ -83,7 +84,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(CheckpointError, match="volume_size"):
-        CheckpointFolder(tmp_path, keep=2).save(7, objects={}, files={"a": full}, facts={})
+        folder_at(tmp_path).save(7, objects={}, files={"a": full}, facts={})
 
     assert list(tmp_path.iterdir()) == []
 

@@ -13,7 +13,6 @@ from trainer.checkpoint_pace import (
     choose_interval,
     daly_interval_s,
     make_pace,
-    young_interval_s,
 )
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -34,9 +33,6 @@ def test_daly_gives_the_numbers_of_his_figures(mean_h, minutes):
 def test_worked_numbers_of_the_docstrings():
     choice = choose_interval(cost_s=0.1, step_s=0.2, mean_time_to_interruption_s=HOUR_S)
 
-    assert young_interval_s(cost_s=0.1, mean_time_to_interruption_s=HOUR_S) == pytest.approx(
-        26.8, abs=0.05
-    )
     assert choice.steps == 134
     assert "Daly's optimum: 26.8 s at 0.2 s per step" in choice.reason
 

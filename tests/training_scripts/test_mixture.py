@@ -42,14 +42,17 @@ def order_of(parts, each_size, seed):
 @given(parts=shares, start=st.integers(0, 10**9), length=st.integers(1, 300))
 def test_each_source_has_its_share_of_any_prefix_within_one_sample(parts, start, length):
     interleaving, total = Interleaving(parts), sum(parts)
-    counts = interleaving.counts(start)
-    sources, _ = interleaving.at(start, start + length)
+    begun, _ = interleaving.at(start - start % total, start)
+    counts = [
+        start // total * part + int((begun == source).sum()) for source, part in enumerate(parts)
+    ]
+    found = zip(*(each.tolist() for each in interleaving.at(start, start + length)), strict=True)
 
-    for position, source in enumerate(sources.tolist(), start + 1):
+    for position, (source, ordinal) in enumerate(found, start + 1):
+        assert ordinal == counts[source]
         counts[source] += 1
         for part, count in zip(parts, counts, strict=True):
             assert abs(count - Fraction(part, total) * position) < 1
-    assert counts == interleaving.counts(start + length)
 
 
 @settings(deadline=None, max_examples=30)

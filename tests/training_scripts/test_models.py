@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from trainer.models import build
-from trainer.models.gpt import GPT, GPTConfig, RMSNorm, attend, rope_table, rotate
+from trainer.models.gpt import GPT, GPTConfig, RMSNorm, attend, rope_tables, rotate
 from trainer.models.mlp import MLP, MLPConfig, embedding_size
 from trainer.tasks import LanguageTask, TableTask
 from trainyard.specs.run_conf_tuning import THROUGHPUTS
@@ -46,9 +46,17 @@ def test_rms_norm_of_bf16_is_computed_in_float32():
     torch.testing.assert_close(RMSNorm(64)(hidden), RMSNorm(64)(hidden.float()).bfloat16())
 
 
+def tables(num_positions):
+    """Return the rotary tables of heads of width 8."""
+    config = GPTConfig(
+        vocab_size=1, num_layers=1, num_heads=1, hidden_size=8, sequence_length=num_positions
+    )
+    return rope_tables(config)
+
+
 def test_rotation_equals_multiplication_by_complex_numbers():
     heads = torch.randn(2, 3, 7, 8)
-    cos, sin = rope_table(7, 8)
+    cos, sin = tables(7)
 
     turned = rotate(heads, cos, sin)
 
@@ -59,7 +67,7 @@ def test_rotation_equals_multiplication_by_complex_numbers():
 
 
 def test_rotated_products_depend_on_the_distance_only():
-    cos, sin = rope_table(32, 8)
+    cos, sin = tables(32)
     query, key = torch.randn(8), torch.randn(8)
 
     def product(position, other):

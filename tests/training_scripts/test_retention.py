@@ -18,6 +18,7 @@ import pytest
 
 from trainyard_watch import watch
 from trainyard_watch.distributed import Ranks
+from trainyard_watch.environment import BASE_VARIABLE, ContainerPaths
 from trainyard_watch.model_limit import ModelLimit
 from trainyard_watch.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
 from trainyard_watch.s3_prefix import S3Prefix
@@ -447,9 +448,13 @@ def test_checkpoints_of_one_file_are_whole_with_all_their_files(
 def test_the_address_is_the_containers(
     tmp_path: Path, config: Any, environ: dict[str, str], uri: str | None, is_synced: bool
 ) -> None:
-    layout = ManifestLayout(tmp_path)
+    file = tmp_path / "input" / "config" / "checkpointconfig.json"
+    file.parent.mkdir(parents=True)
+    if config is not None:
+        file.write_text(json.dumps(config))
+    paths = ContainerPaths.from_environment({BASE_VARIABLE: str(tmp_path)})
 
-    made = Retention.of_job(layout, keep=1, folder=tmp_path, config=config, environ=environ)
+    made = Retention.of_job(ManifestLayout(tmp_path), keep=1, paths=paths, environ=environ)
 
     assert made._is_synced is is_synced
     assert (made._s3.uri if made._s3 else None) == uri

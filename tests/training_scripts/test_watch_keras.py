@@ -39,9 +39,10 @@ sys.modules["torch"] = None  # an import of torch fails
 from pathlib import Path
 from trainyard_watch import background_saver, environment, metrics, retention, stopping
 from trainyard_watch.checkpoint_folder import CheckpointFolder
-folder = CheckpointFolder(Path(sys.argv[1]), keep=2)
+layout = retention.ManifestLayout(Path(sys.argv[1]))
+folder = CheckpointFolder(layout.folder, retention.Retention(layout, keep=2))
 folder.save(3, objects={}, files={"state.npz": lambda: b"arrays"}, facts={"epoch": 1})
-found, _ = folder.newest_good()
+found = folder.newest_good()
 print(found.step, found.read("state.npz"))
 """
 

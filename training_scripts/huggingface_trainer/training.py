@@ -132,12 +132,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     plan = plan_batches(hp, world_size=world_size, num_samples=len(data.train))
     identity = _identity(hp, data.index)
     folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
-    retention = Retention.of_job(
-        LocalLayout(folder),
-        keep=hp.keep_checkpoints,
-        folder=folder,
-        config=paths.read_config("checkpointconfig"),
-    )
+    retention = Retention.of_job(LocalLayout(folder), keep=hp.keep_checkpoints, paths=paths)
     reports = Reports(
         hp,
         metrics,

@@ -88,10 +88,7 @@ class TensorFlowTraining:
             Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         )
         self._retention = Retention.of_job(
-            LocalLayout(self._folder),
-            keep=hp.keep_checkpoints,
-            folder=self._folder,
-            config=paths.read_config("checkpointconfig"),
+            LocalLayout(self._folder), keep=hp.keep_checkpoints, paths=paths
         )
         self._step, self._validation_loss = 0, math.nan
         # The same on all hosts; `stop` may change at any time, on some hosts only.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,22 +17,6 @@ CHOSEN = 0
 FIRST_AFTER_STEPS = 10
 MAX_COST_SHARE = 0.01
 MAX_STRETCH = 2.0
-
-
-class CheckpointPace(Protocol):
-    """Schedule of a run's checkpoints."""
-
-    def is_due(self, step: int, *, is_writing: bool) -> bool:
-        """Return whether a checkpoint follows `step`; called once per step.
-
-        `is_writing` is whether the previous checkpoint is still being written.
-        """
-
-    def note_cost(self, cost_s: float) -> IntervalChoice | None:
-        """Record the seconds that the last checkpoint cost training; return the new interval, if one was chosen."""
-
-    def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Record the run's interruptions and training seconds before this process started."""
 
 
 def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPace:
@@ -80,7 +64,10 @@ class ChosenPace:
         self._costs_s: list[float] = []
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:
-        """Return whether the interval is over and no checkpoint is being written."""
+        """Return whether a checkpoint follows `step`: the interval is over, and none is being written.
+
+        It must be called once per step.
+        """
         self._now = (step, self._clock())
         if self._first is None:  # a start's first step includes the warm-up, so it is not timed
             self._first, self._last = self._now, (step - 1, self._now[1])
@@ -92,7 +79,8 @@ class ChosenPace:
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
         """Choose the interval from the highest cost of the last three checkpoints and the mean step time.
 
-        Return None if this process has not taken two steps yet.
+        `cost_s` are the seconds that the last checkpoint cost training. Return None if this process has not taken two
+        steps yet.
         """
         self._costs_s = [*self._costs_s[-2:], cost_s]
         if self._first is None or self._now[0] == self._first[0]:
@@ -124,6 +112,10 @@ class ChosenPace:
         is_known = self._interruptions > 1 and self._trained_s > 0
         seen_s = trained_s / self._interruptions if is_known else math.inf
         return min(self._mean_time_to_interruption_s, seen_s)
+
+
+CheckpointPace = FixedPace | ChosenPace
+"""Schedule of a run's checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +150,6 @@ def choose_interval(
     return IntervalChoice(steps=steps, reason=reason)
 
 
-def young_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> float:
-    """Return the first-order optimum of the training seconds between checkpoints.
-
-    Source: Young 1974, "A first order approximation to the optimum checkpoint interval", sqrt(2 C M).
-    Example: a cost of 0.1 s and one interruption per hour (3600 s) give 26.8 s.
-    """
-    return math.sqrt(2 * cost_s * mean_time_to_interruption_s)
-
-
 def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> float:
     """Return the higher-order optimum of the training seconds between checkpoints.
 
@@ -180,5 +163,4 @@ def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> flo
         return mean
     part = cost_s / (2 * mean)
     series = 1 + math.sqrt(part) / 3 + part / 9
-    first_order = young_interval_s(cost_s=cost_s, mean_time_to_interruption_s=mean)
-    return first_order * series - cost_s
+    return math.sqrt(2 * cost_s * mean) * series - cost_s

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.checkpoint_folder import CheckpointFolder
-from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.environment import container_paths
 from trainyard_watch.model_limit import ModelLimit
 from trainyard_watch.random_states import (
     begin_random_states,
@@ -47,14 +46,18 @@ class Checkpointer:
         self._ranks = ranks
         self._metrics = metrics
         self._pace = pace
-        self._retention = retention_of_job(folder, keep=keep)
-        self._folder = CheckpointFolder(folder, keep=keep, retention=self._retention)
+        retention = Retention.of_job(ManifestLayout(folder), keep=keep, paths=container_paths())
+        self._folder = self.open_folder(folder, retention)
         self._saver = BackgroundSaver(self._folder, metrics)
         self._buffers = CpuBuffers()
-        self._limit = ModelLimit(ranks, self._retention, num_writers=self.num_writers)
+        self._limit = ModelLimit(ranks, retention, num_writers=self.num_writers)
         self._durable_step: int | None = None
         self._is_postponed = False
         self._stall_seconds: float | None = None
+
+    def open_folder(self, folder: Path, retention: Retention) -> CheckpointFolder:
+        """Return the folder of the checkpoints."""
+        return CheckpointFolder(folder, retention)
 
     @property
     def num_writers(self) -> int:
@@ -86,17 +89,21 @@ class Checkpointer:
         if all_random_states is None:
             return
         self._collect(state)
-        if not self._ranks.is_main:
+        if self.num_writers == 1 and not self._ranks.is_main:
             return
         self._settle()
         if state.progress.step == self._durable_step:
             return
-        content = self._buffers.copy(state.capture())
+        content = self._copied(state)
         content["run"]["random_states"] = all_random_states
         self._start_writing(state, content, began=began)
 
     def _collect(self, state: Any) -> None:
         """Gather a checkpoint's content on rank 0; every rank calls it. By default, rank 0 has all content already."""
+
+    def _copied(self, state: Any) -> dict[str, Any]:
+        """Return a copy of the content that this rank writes."""
+        return self._buffers.copy(state.capture())
 
     def _gather_random_states(self, step: int, within_s: float | None) -> list[Any] | None:
         """Return each rank's random states, or None on all ranks if the checkpoint of `step` is postponed.
@@ -203,25 +210,10 @@ class Checkpointer:
         self._pace.note_past(interruptions=progress.num_starts, trained_s=progress.trained_seconds)
 
     def _read_newest(self) -> tuple[Any, str]:
-        found, rejected = self._folder.newest_good()
-        warn_of_rejected(rejected, is_last=found is None)
+        found = self._folder.newest_good()
         if found is None:
             return None, ""
         found.refuse_shards()
         content = {name: found.load(name) for name in self.files}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)
-
-
-def warn_of_rejected(rejected: Sequence[str], *, is_last: bool) -> None:
-    """Log each rejected checkpoint, and the start from step 0 if there is no earlier one (`is_last`)."""
-    for text in rejected:
-        log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
-    if rejected and is_last:
-        log.warning("NO GOOD CHECKPOINT among %d: starting from step 0", len(rejected))
-
-
-def retention_of_job(folder: Path, *, keep: int) -> Retention:
-    """Return the retention policy that deletes old checkpoints from this container's folder."""
-    config = ContainerPaths.from_environment(os.environ).read_config("checkpointconfig")
-    return Retention.of_job(ManifestLayout(folder), keep=keep, folder=folder, config=config)

@@ -70,7 +70,6 @@ def evaluate(
             collectives; `batches` must then be equally long on all ranks, as those of `Training.until_stop` are.
     """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
-    has_accuracy = True
     model.eval()
     with torch.no_grad():
         for batch in batches:
@@ -84,14 +83,12 @@ def evaluate(
                 loss_sum += task.loss_sum(outputs, batch).item()
             if see:
                 see(outputs, batch[-1])
-            correct = task.num_correct(outputs, batch)
-            has_accuracy = correct is not None
-            num_correct += correct.item() if correct is not None else 0
+            num_correct += task.num_correct(outputs, batch)
             num_samples += len(batch[0])
     loss_sum, num_correct, total_samples = ranks.sum([loss_sum, num_correct, num_samples])
     num_units = int(total_samples) * task.units_per_sample
     return ModelEvaluation(
         loss=loss_sum / num_units,
         num_units=num_units,
-        accuracy=num_correct / num_units if has_accuracy else None,
+        accuracy=num_correct / num_units if task.num_classes else None,
     )

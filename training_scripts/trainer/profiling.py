@@ -70,11 +70,8 @@ class StepTraces:
 
     def close(self) -> None:
         """Discard an unfinished trace."""
-        running, self._running = self._running, None
-        if running is not None:
-            with self._logging_errors():
-                running.on_trace_ready = None
-                running.stop()
+        with self._logging_errors():
+            self._discard()
 
     @contextmanager
     def _logging_errors(self) -> Iterator[None]:
@@ -84,11 +81,14 @@ class StepTraces:
         except Exception as error:  # noqa: BLE001 as above
             log.warning(NO_TRACE, self._span[0], self._span[-1], f"{type(error).__name__}: {error}")
             self._spans = tuple(each for each in self._spans if each[-1] != self._span[-1])
-            running, self._running = self._running, None
-            if running is not None:
-                with suppress(Exception):
-                    running.on_trace_ready = None
-                    running.stop()
+            with suppress(Exception):
+                self._discard()
+
+    def _discard(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.on_trace_ready = None
+            running.stop()
 
     def _begin(self, number: int) -> None:
         span = next((each for each in self._spans if number in each or number + 1 == each[0]), None)

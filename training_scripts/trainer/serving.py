@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,17 +27,6 @@ _MAX_SEED = 2**64 - 1
 _SCRIPTS = Path(__file__).parents[1]
 _SERVED = ("inference.py", "trainer", "trainyard_watch")
 _OF_A_PROMPT = ("prompt", "tokens", "max_new_tokens", "temperature", "seed")
-
-
-class ServedModel(Protocol):
-    """A model that answers requests."""
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request.
-
-        Raises:
-            ValueError: a field of the request is unknown, missing or not valid for the model.
-        """
 
 
 def write_serving_code(folder: Path) -> None:
@@ -213,6 +202,9 @@ class ServedTable:
             }
             for row in shares
         ]
+
+
+ServedModel = ServedDecoder | ServedTable
 
 
 def _chosen(logits: Tensor, *, temperature: float, generator: torch.Generator) -> int:

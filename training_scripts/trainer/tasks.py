@@ -1,7 +1,7 @@
 """Learning tasks: a kind of model with its samples and its loss.
 
 A loss is a sum over units (tokens or rows), so that the parts of ranks and micro-batches add up
-exactly. A new kind of model needs a new task here and a branch in `trainer.models.build`.
+exactly. A new kind of model needs a new task in `Task` and a branch in `trainer.models.build`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -35,32 +35,6 @@ LOSS_VALUES = 2**27
 """Number of logits whose loss an evaluation computes at once: 0.5 GiB in float32, plus 0.5 GiB for the log-softmax."""
 
 
-class Task(Protocol):
-    """Protocol of a learning task."""
-
-    model_config: Mapping[str, Any]
-    unit: str
-    units_per_sample: int
-
-    @property
-    def num_classes(self) -> int:
-        """Return the number of classes for the confusion counts of the statistics; 0 for none."""
-
-    def open_split(
-        self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
-    ) -> Dataset[Any]:
-        """Return the samples of one split; an item is a micro-batch."""
-
-    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the model's outputs for the batch."""
-
-    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss summed over the batch's units."""
-
-    def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
-        """Return the number of correctly predicted units, or None if the task does not count them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
     """Next-token prediction. A sample is `sequence_length` tokens; the loss is in nats per token."""
@@ -68,6 +42,7 @@ class LanguageTask:
     model_config: Mapping[str, Any]
     unit: str = "tokens"
     num_classes: int = 0
+    """Number of classes for the confusion counts of the statistics; 0 for none."""
 
     @property
     def units_per_sample(self) -> int:
@@ -126,8 +101,9 @@ class LanguageTask:
         ]
         return torch.stack(losses).sum()
 
-    def num_correct(self, outputs: Tensor, batch: Batch) -> None:
-        """Return None: the task does not count correct tokens."""
+    def num_correct(self, outputs: Tensor, batch: Batch) -> int:  # noqa: ARG002
+        """Return 0: the task does not count correct tokens."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +144,14 @@ class TableTask:
             return functional.cross_entropy(outputs.float(), batch[2], reduction="sum")
         return functional.mse_loss(outputs.float().squeeze(1), batch[2], reduction="sum")
 
-    def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
-        """Return the number of rows whose highest logit is that of their class; None for numbers."""
-        if not self.layout.target.classes:
-            return None
-        return (outputs.argmax(dim=1) == batch[2]).sum()
+    def num_correct(self, outputs: Tensor, batch: Batch) -> int:
+        """Return the number of rows whose highest logit is that of their class; 0 without classes."""
+        if not self.num_classes:
+            return 0
+        return int((outputs.argmax(dim=1) == batch[2]).sum())
+
+
+Task = LanguageTask | TableTask
 
 
 def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: Channels) -> Task:
@@ -195,24 +174,16 @@ def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: C
     layout = read_layout(
         index, files, target_column=hyperparameters.target_column, problem=hyperparameters.problem
     )
-    return table_task(
-        layout,
-        num_layers=hyperparameters.num_layers,
-        hidden_size=hyperparameters.hidden_size,
-        dropout=hyperparameters.dropout,
-    )
-
-
-def table_task(layout: TableLayout, **shape: Any) -> TableTask:
-    """Return the task of one table layout."""
-    config = MLPConfig(
+    perceptron = MLPConfig(
         means=layout.means,
         stds=layout.stds,
         category_sizes=layout.category_sizes,
         num_outputs=layout.target.num_outputs,
-        **shape,
+        num_layers=hyperparameters.num_layers,
+        hidden_size=hyperparameters.hidden_size,
+        dropout=hyperparameters.dropout,
     )
-    return TableTask(layout=layout, model_config=config.to_dict())
+    return TableTask(layout=layout, model_config=perceptron.to_dict())
 
 
 def open_splits(

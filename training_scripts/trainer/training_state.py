@@ -98,17 +98,9 @@ class TrainingState:
         Raises:
             CheckpointError: the state belongs to another run; nothing was changed.
         """
-        self.check_identity(run["identity"])
+        check_identity(run["identity"], self.identity)
         if run["scaler"]:  # empty without fp16
             self.scaler.load_state_dict(run["scaler"])
         self.progress = Progress(**run["progress"])
         if run["schedule"] != dataclasses.asdict(self.schedule):
             log.warning("the schedule changed at resume: %s -> %s", run["schedule"], self.schedule)
-
-    def check_identity(self, saved: Mapping[str, Any]) -> None:
-        """Reject the state of another run.
-
-        Raises:
-            CheckpointError: a value of `identity` differs or is missing.
-        """
-        check_identity(saved, self.identity)

@@ -11,6 +11,7 @@ would be uploaded twice. The folder is also a mount, so a draft outside could no
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import dataclass
 from pickle import UnpicklingError
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
 from trainyard_watch.errors import CheckpointError
-from trainyard_watch.retention import ManifestLayout, Retention, step_folders
+from trainyard_watch.retention import step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from trainyard_watch.retention import Retention
+
+log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 
 
@@ -93,37 +97,49 @@ class CheckpointFolder:
 
     Args:
         folder: created at the first checkpoint if it is missing.
-        keep: number of newest checkpoints to keep.
-        retention: policy that deletes older checkpoints; None for a folder that is not synced to S3.
+        retention: policy that deletes older checkpoints.
     """
 
-    def __init__(self, folder: Path, *, keep: int, retention: Retention | None = None) -> None:
-        self._folder = folder
-        self._retention = retention or Retention(ManifestLayout(folder), keep=keep)
+    def __init__(self, folder: Path, retention: Retention) -> None:
+        self._folder, self._retention = folder, retention
 
     @property
     def is_congested(self) -> bool:
         """Return whether so many checkpoints are still being uploaded to S3 that no further one should be written."""
         return self._retention.is_congested
 
-    def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest valid checkpoint, or None, and the path and fault of each newer checkpoint.
+    def newest_good(self) -> Checkpoint | None:
+        """Return the newest valid checkpoint, or None; log the fault of each newer one.
 
         Checkpoints that an interruption left incomplete are deleted.
 
         Raises:
             CheckpointError: the newest intact checkpoint was written by a newer trainer.
         """
-        rejected = []
-        for step, path in step_folders(self._folder, "step-"):
-            fault = fault_of(path)
+        steps = sorted(self._steps(), reverse=True)
+        for step in steps:
+            found = Checkpoint(path=self._folder / f"step-{step:08d}", step=step)
+            fault = self._fault_of(found)
             if fault is None:
                 self._retention.note_found(step)
                 self._sweep()
-                return Checkpoint(path=path, step=step), rejected
-            rejected.append(f"{path}: {fault}")
+                return found
+            self._warn("CHECKPOINT REJECTED, trying the one before: %s: %s", found.path, fault)
+        if steps:
+            self._warn("NO GOOD CHECKPOINT among %d: starting from step 0", len(steps))
         self._sweep()
-        return None, rejected
+        return None
+
+    def _steps(self) -> set[int]:
+        """Return the steps of the folder's checkpoints, valid or not."""
+        return {step for step, _ in step_folders(self._folder, "step-")}
+
+    def _fault_of(self, found: Checkpoint) -> str | None:
+        """Return the fault of a checkpoint as a text, or None if it is valid."""
+        return fault_of(found.path)
+
+    def _warn(self, message: str, *values: object) -> None:
+        log.warning(message, *values)
 
     def save(
         self,

@@ -80,13 +80,7 @@ class WatchCallback(TrainerCallback):
         self._save_began, self._has_stopped = 0.0, False
         self.exit_code = 0
 
-    def on_init_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_init_end(self, *_: Any, **__: Any) -> None:
         """Report a training job as alive until `on_train_begin`, while the Trainer reads its checkpoint."""
         if JOB_VARIABLE in os.environ:
             self._starting.enter_context(setting_up())
@@ -95,10 +89,10 @@ class WatchCallback(TrainerCallback):
         self,
         args: TrainingArguments,
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002  # the interface
+        *_: Any,
         model: nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
-        **_: Any,
+        **__: Any,
     ) -> None:
         """Start the watched run."""
         self._starting.close()
@@ -114,22 +108,12 @@ class WatchCallback(TrainerCallback):
             history=earlier.read_bytes() if state.global_step and earlier.is_file() else b"",
         ).__enter__()
 
-    def on_step_begin(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_step_begin(self, _args: object, state: TrainerState, *_: Any, **__: Any) -> None:
         """Begin the observation of the next step."""
-        self._watched().begin_step(state.global_step + 1)
+        self.run.begin_step(state.global_step + 1)
 
     def on_prediction_step(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
+        self, _args: object, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Report the run as alive during an evaluation; end it with a checkpoint if any rank received SIGTERM.
 
@@ -148,14 +132,10 @@ class WatchCallback(TrainerCallback):
         raise StoppedError
 
     def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
+        self, _args: object, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Report the run as alive; end the training with a checkpoint if any rank received SIGTERM."""
-        run = self._watched()
+        run = self.run
         run.alive(state.global_step)
         if run.should_stop():
             self._stop(control)
@@ -164,11 +144,7 @@ class WatchCallback(TrainerCallback):
             self._saving.enter_context(run.busy())
 
     def on_epoch_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,
-        **_: Any,
+        self, _args: object, _state: object, control: TrainerControl, **_: Any
     ) -> None:
         """Skip the evaluation and the checkpoint of the end of an epoch that a stop has cut."""
         if self._has_stopped:
@@ -176,16 +152,16 @@ class WatchCallback(TrainerCallback):
 
     def on_log(
         self,
-        args: TrainingArguments,  # noqa: ARG002
+        _args: object,
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        *_: Any,
         logs: Mapping[str, Any] | None = None,
-        **_: Any,
+        **__: Any,
     ) -> None:
         """Write the mean loss of the steps since the last log."""
         if logs and "loss" in logs:
             norm = logs.get("grad_norm")
-            self._watched().step(
+            self.run.step(
                 loss=float(logs["loss"]),
                 lr=logs.get("learning_rate"),
                 epoch=int(state.epoch or 0),
@@ -193,31 +169,18 @@ class WatchCallback(TrainerCallback):
                 number=state.global_step,
             )
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        metrics: Mapping[str, float] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_evaluate(self, *_: Any, metrics: Mapping[str, float] | None = None, **__: Any) -> None:
         """Write the validation loss."""
         self._save_began = time.monotonic()  # an evaluation precedes the save
         if self._run and metrics and "eval_loss" in metrics:
             self._run.evaluated(loss=metrics["eval_loss"], accuracy=metrics.get("eval_accuracy"))
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Mark the checkpoint as complete after every rank has written its part.
 
         The Trainer deletes old checkpoints on the first host only, so the other hosts delete their parts of them here.
         """
-        run, folder = self._watched(), _checkpoint(args, state)
+        run, folder = self.run, _checkpoint(args, state)
         self._saving.close()
         run.wait_for_all()
         steps = {step for step, _ in step_folders(folder.parent, BEGIN)}
@@ -232,15 +195,9 @@ class WatchCallback(TrainerCallback):
         elif state.is_local_process_zero:
             remove(path for step, path in step_folders(folder.parent, BEGIN) if step not in kept)
 
-    def on_train_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        **_: Any,
-    ) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """End the watched run and set `exit_code`."""
-        run = self._watched()
+        run = self.run
         run.__exit__(None)
         self.exit_code = run.exit_code
 
@@ -251,20 +208,17 @@ class WatchCallback(TrainerCallback):
         Raises:
             RuntimeError: the training has not started.
         """
-        return self._watched()
+        if self._run is None:
+            raise RuntimeError(
+                "the callback has no run yet; use it after trainer.train() has started the training"
+            )
+        return self._run
 
     def _stop(self, control: TrainerControl) -> None:
         """Request the last log and a checkpoint, without an evaluation, which would take the checkpoint's time."""
         self._has_stopped = True
         control.should_training_stop = control.should_save = control.should_log = True
         control.should_evaluate = False
-
-    def _watched(self) -> Run:
-        if self._run is None:
-            raise RuntimeError(
-                "the callback has no run yet; use it after trainer.train() has started the training"
-            )
-        return self._run
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:

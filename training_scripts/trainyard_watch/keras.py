@@ -36,8 +36,6 @@ from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest, grace_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trainyard_watch.checkpoint_folder import Checkpoint
-
 log = logging.getLogger(__name__)
 STATE = "state.npz"
 """File of a checkpoint with all variables of the model and of its optimizer."""
@@ -83,22 +81,18 @@ class KerasCallback(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         refuse_several_processes(os.environ)
-        self._save_every, self._batch, self._keep = save_every, global_batch_size, keep_checkpoints
-        self._paths = container_paths()
+        self._save_every, self._batch = save_every, global_batch_size
+        paths = container_paths()
         self._stop = StopRequest(grace_s=grace_of(os.environ))
-        self._metrics = MetricsWriter(self._paths.output_data_dir / OWN_FOLDER, enabled=True)
-        folder = self._paths.default_checkpoint_dir / OWN_FOLDER
+        self._metrics = MetricsWriter(paths.output_data_dir / OWN_FOLDER, enabled=True)
+        folder = paths.default_checkpoint_dir / OWN_FOLDER
         retention = Retention.of_job(
-            ManifestLayout(folder),
-            keep=keep_checkpoints,
-            folder=folder,
-            config=self._paths.read_config("checkpointconfig"),
-            below=OWN_FOLDER,
+            ManifestLayout(folder), keep=keep_checkpoints, paths=paths, below=OWN_FOLDER
         )
-        self._folder = CheckpointFolder(folder, keep=keep_checkpoints, retention=retention)
+        self._folder = CheckpointFolder(folder, retention)
         self._saver = BackgroundSaver(self._folder, self._metrics)
         with self._metrics.kept_alive():
-            self._found = self._find()
+            self._found = self._folder.newest_good()
         self.num_steps, self.is_stopping, self.exit_code = 0, False, 0
         self._epoch, self._num_saved, self._is_fitting = 0, -1, False
         self._random_states: Any = None
@@ -238,12 +232,6 @@ class KerasCallback(keras.callbacks.Callback):
     @property
     def _is_busy(self) -> bool:
         return self._saver.is_writing or self._folder.is_congested
-
-    def _find(self) -> Checkpoint | None:
-        found, rejected = self._folder.newest_good()
-        for text in rejected:
-            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
-        return found
 
     def _loss_of_step(self, logs: Mapping[str, Any]) -> float:
         """Return the loss of the last step; Keras logs the mean over the epoch so far."""

@@ -111,23 +111,13 @@ class LightningCallback(Callback):
         ).__enter__()
 
     def on_before_optimizer_step(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,  # noqa: ARG002
-        optimizer: torch.optim.Optimizer,
+        self, trainer: Trainer, _module: object, optimizer: torch.optim.Optimizer
     ) -> None:
         """Measure the gradients; torch's step hook is too early, because Lightning runs backward within the step."""
         if len(trainer.optimizers) == 1:
             self.run.before_update(optimizer)
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,  # noqa: ARG002
-        outputs: Any,
-        batch: Any,  # noqa: ARG002  # the interface
-        batch_idx: int,  # noqa: ARG002
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, _module: object, outputs: Any, *_: Any) -> None:
         """Record the optimizer step if this batch completed one."""
         run = self.run
         if trainer.global_step <= run.num_steps or outputs is None:  # gradients are accumulated
@@ -141,7 +131,7 @@ class LightningCallback(Callback):
         if run.step(loss=loss, epoch=trainer.current_epoch, number=trainer.global_step):
             self._stop(trainer)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+    def on_validation_start(self, trainer: Trainer, _module: object) -> None:
         """Find out whether the ranks can stop after the same batch, because all have the same number of batches."""
         if self._run and trainer.state.fn == "fit" and not trainer.sanity_checking:
             first, *others = self._run.gather(trainer.num_val_batches)
@@ -165,7 +155,7 @@ class LightningCallback(Callback):
             each._last_global_step_saved = trainer.global_step  # noqa: SLF001  # there is no public way
         raise StopIteration
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+    def on_validation_end(self, trainer: Trainer, _module: object) -> None:
         """Record the validation loss if the module logs one."""
         self._can_stop_validation = False
         logged = trainer.callback_metrics
@@ -173,17 +163,12 @@ class LightningCallback(Callback):
         if self._run and name and not trainer.sanity_checking and not self._run.is_stopping:
             self._run.evaluated(loss=float(logged[name]))
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+    def on_train_end(self, *_: object) -> None:
         """End the watched run and set `exit_code`."""
         self.run.__exit__(None)
         self.exit_code = self.run.exit_code
 
-    def on_exception(
-        self,
-        trainer: Trainer,  # noqa: ARG002
-        pl_module: LightningModule,  # noqa: ARG002
-        exception: BaseException,
-    ) -> None:
+    def on_exception(self, _trainer: object, _module: object, exception: BaseException) -> None:
         """End the watched run after an error of the script."""
         if self._run:
             self._run.__exit__(type(exception))

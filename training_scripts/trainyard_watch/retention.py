@@ -23,7 +23,7 @@ import os
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trainyard_watch.environment import JOB_VARIABLE, num_restarts
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
@@ -31,6 +31,8 @@ from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ NO_ANSWER = "S3 does not answer (%s): no old checkpoint is deleted until it does
 
 class Layout(Protocol):
     """Layout of a script's checkpoints in one folder."""
+
+    folder: Path
 
     def steps(self) -> Mapping[int, tuple[Path, ...]]:
         """Return the files or folders of each step in the folder, complete or not."""
@@ -128,8 +132,7 @@ class Retention:
         layout: Layout,
         *,
         keep: int,
-        folder: Path,
-        config: Mapping[str, Any] | None,
+        paths: ContainerPaths,
         environ: Mapping[str, str] = os.environ,
         below: str = "",
     ) -> Retention:
@@ -138,15 +141,15 @@ class Retention:
         Args:
             layout: layout of the checkpoints in the folder.
             keep: number of newest checkpoints that are never deleted; 0 chooses the number.
-            folder: folder of the checkpoints.
-            config: content of input/config/checkpointconfig.json; None if there is none.
+            paths: folders of the container.
             environ: the container's variables.
-            below: path of `folder` relative to the folder that the platform copies; empty if that is `folder`.
+            below: path of the folder relative to the one that the platform copies; empty if it is that one.
         """
+        config = paths.read_config("checkpointconfig")
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
         if uri and below:
             uri = f"{uri.rstrip('/')}/{below}"
-        mount = folder.parent if below else folder
+        mount = layout.folder.parent if below else layout.folder
         is_mounted = JOB_VARIABLE in environ and mount.is_dir()
         return cls(
             layout,
@@ -322,11 +325,11 @@ class ManifestLayout:
     """Layout with folders such as `step-00000080`; their manifest.json, written last, lists all hosts' files."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def steps(self) -> dict[int, tuple[Path, ...]]:
         """Return each step's folder."""
-        return {step: (path,) for step, path in step_folders(self._folder, "step-")}
+        return {step: (path,) for step, path in step_folders(self.folder, "step-")}
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
         """Return the files that the manifest in S3 lists; only one host has the manifest on its disk."""
@@ -345,14 +348,14 @@ class LocalLayout:
     """Layout of checkpoints that one host writes alone: S3 must have the files that are on its disk."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def steps(self) -> dict[int, tuple[Path, ...]]:
         """Return each step's folder `checkpoint-80`, or its files `step-00000080.*`."""
         found: dict[int, tuple[Path, ...]] = {
-            step: (path,) for step, path in step_folders(self._folder, "checkpoint-")
+            step: (path,) for step, path in step_folders(self.folder, "checkpoint-")
         }
-        for path in sorted(self._folder.glob("step-*.*")):
+        for path in sorted(self.folder.glob("step-*.*")):
             digits = path.name.removeprefix("step-").partition(".")[0]
             if digits.isdigit():
                 found[int(digits)] = (*found.get(int(digits), ()), path)
@@ -361,7 +364,7 @@ class LocalLayout:
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
         """Return the files of the step on this disk."""
         return {
-            file.relative_to(self._folder).as_posix(): file.stat().st_size
+            file.relative_to(self.folder).as_posix(): file.stat().st_size
             for file in files_of(self.steps().get(step, ()))
         } or None
 

@@ -87,49 +87,6 @@ SKIPPED = (
 )
 
 
-def watch(
-    model: nn.Module | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    *,
-    step: int = 0,
-    max_steps: int | None = None,
-    global_batch_size: int | None = None,
-    statistics: str = "on",
-    keep_checkpoints: int = 0,
-    history: bytes = b"",
-) -> Run:
-    """Return this rank's run. Every rank must call it, after the process group is initialised.
-
-    Use a `with` statement, or two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)`.
-
-    Args:
-        model: model whose weights, gradients and activations are measured; None measures none of them. Sharded models
-            are measured if they are sharded over all ranks by FSDP2 or tensor parallelism. For other ones (FSDP1,
-            ZeRO-3, pipelines) only the steps are written.
-        optimizer: optimizer at whose step gradients and weights are measured; None measures neither.
-        step: optimizer steps already done, if the script writes its own checkpoints.
-        max_steps: optimizer steps of the whole training; None if it is not limited by steps.
-        global_batch_size: samples of one optimizer step, over all ranks.
-        statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
-        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and complete in
-            S3.
-        history: events of earlier starts, as `Run.history` returned them, if the script writes its own checkpoints.
-
-    Raises:
-        RuntimeError: the process is one of several ranks, and there is no process group.
-    """
-    return Run(
-        model,
-        optimizer,
-        step=step,
-        max_steps=max_steps,
-        global_batch_size=global_batch_size,
-        statistics=statistics,
-        keep_checkpoints=keep_checkpoints,
-        history=history,
-    )
-
-
 @contextmanager
 def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
     """Report a job as alive while its script loads models and data before `watch`, for at most `at_most_s` seconds.
@@ -146,24 +103,43 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
 
 
 class Run:
-    """One rank's run of a training loop; see `watch`. Every rank must call the same methods in the same order.
+    """One rank's run of a training loop. Every rank must call the same methods in the same order.
+
+    A script creates it by `watch`, after the process group is initialised: in a `with` statement, or in two lines,
+    `run = watch(model, optimizer).start()` and `run.step(loss=loss)`.
+
+    Args:
+        model: model whose weights, gradients and activations are measured; None measures none of them. Sharded models
+            are measured if they are sharded over all ranks by FSDP2 or tensor parallelism. For other ones (FSDP1,
+            ZeRO-3, pipelines) only the steps are written.
+        optimizer: optimizer at whose step gradients and weights are measured; None measures neither.
+        step: optimizer steps already done, if the script writes its own checkpoints.
+        max_steps: optimizer steps of the whole training; None if it is not limited by steps.
+        global_batch_size: samples of one optimizer step, over all ranks.
+        statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
+        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and complete in
+            S3.
+        history: events of earlier starts, as `history` returned them, if the script writes its own checkpoints.
 
     Attributes:
         num_steps: optimizer steps done.
         is_stopping: whether any rank had received SIGTERM at the last step; the same on all ranks.
+
+    Raises:
+        RuntimeError: the process is one of several ranks, and there is no process group.
     """
 
     def __init__(
         self,
-        model: nn.Module | None,
-        optimizer: torch.optim.Optimizer | None,
+        model: nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
         *,
-        step: int,
-        max_steps: int | None,
-        global_batch_size: int | None,
-        statistics: str,
-        keep_checkpoints: int,
-        history: bytes,
+        step: int = 0,
+        max_steps: int | None = None,
+        global_batch_size: int | None = None,
+        statistics: str = "on",
+        keep_checkpoints: int = 0,
+        history: bytes = b"",
     ) -> None:
         self.num_steps, self.is_stopping = step, False
         self._max_steps, self._batch, self._setting = max_steps, global_batch_size, statistics
@@ -209,13 +185,9 @@ class Run:
         # A separate folder, since other files in the checkpoint folder are the script's.
         folder = self._paths.default_checkpoint_dir / OWN_FOLDER
         retention = Retention.of_job(
-            ManifestLayout(folder),
-            keep=self._keep,
-            folder=folder,
-            config=self._paths.read_config("checkpointconfig"),
-            below=OWN_FOLDER,
+            ManifestLayout(folder), keep=self._keep, paths=self._paths, below=OWN_FOLDER
         )
-        self._folder = ShardFolder(folder, keep=self._keep, ranks=self._ranks, retention=retention)
+        self._folder = ShardFolder(folder, retention, ranks=self._ranks)
         self._saver = BackgroundSaver(self._folder, self._metrics)
         self._limit = ModelLimit(self._ranks, retention)
         self._find_state()
@@ -559,17 +531,17 @@ class Run:
     def _find_state(self) -> None:
         """Find the newest checkpoint that is complete on every host, read it on rank 0, and broadcast its state."""
         content: Any = None
-        path = ""
         with self._metrics.kept_alive():
-            self._found, rejected = self._folder.newest_whole()
+            found = self._found = self._folder.newest_good()
             with self._ranks.all_or_none():
-                if self._ranks.is_main:
-                    content, path = self._read(rejected)
+                if found is not None and self._ranks.is_main:
+                    self._metrics.restore(found.read("metrics.jsonl"))
+                    content = found.load(STATE)
         content = broadcast_tree(content, self._ranks)
-        if content is not None:
+        if found is not None:
             self._state, self._saved_parts = content[STATE], content.get(PARTS, [])
             self.num_steps, self._num_starts = content["step"], content["num_starts"] + 1
-            self._metrics.write("resume", step=self.num_steps, checkpoint=path)
+            self._metrics.write("resume", step=self.num_steps, checkpoint=str(found.path))
 
     def _begin(self) -> None:
         """Write the `start` event, and open the statistics."""
@@ -719,14 +691,9 @@ class Run:
         """Restart the time measurement of the next step, and of its wait for data."""
         self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
 
-    def _read(self, rejected: Iterable[str]) -> tuple[Any, str]:
-        for text in rejected:
-            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
-        found = self._found
-        if found is None:
-            return None, ""
-        self._metrics.restore(found.read("metrics.jsonl"))
-        return found.load(STATE), str(found.path)
+
+watch = Run
+"""Name of `Run` in scripts: `with watch(model, optimizer) as run`."""
 
 
 def check_loadable(state: Any, place: str = "state") -> None:

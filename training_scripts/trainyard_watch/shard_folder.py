@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from trainyard_watch.checkpoint_files import fault_of, sha256_of, sync_folder, write_files
-from trainyard_watch.checkpoint_folder import Checkpoint, CheckpointFolder
+from trainyard_watch.checkpoint_folder import CheckpointFolder
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S
-from trainyard_watch.retention import step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from trainyard_watch.checkpoint_folder import Checkpoint
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.retention import Retention
 
@@ -44,10 +44,8 @@ class ShardFolder(CheckpointFolder):
     An unsharded checkpoint is on rank 0's host only; only rank 0 saves it.
     """
 
-    def __init__(
-        self, folder: Path, *, keep: int, ranks: Ranks, retention: Retention | None = None
-    ) -> None:
-        super().__init__(folder, keep=keep, retention=retention)
+    def __init__(self, folder: Path, retention: Retention, *, ranks: Ranks) -> None:
+        super().__init__(folder, retention)
         self._ranks = ranks
         self._group: dist.ProcessGroup | None = None
 
@@ -60,35 +58,27 @@ class ShardFolder(CheckpointFolder):
             patience = timedelta(seconds=SETUP_TIMEOUT_S)  # disks of hosts differ in speed
             self._group = dist.new_group(backend="gloo", timeout=patience)
 
-    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest valid checkpoint, or None, and the path and fault of each newer one.
+    def _steps(self) -> set[int]:
+        """Return the steps of all hosts' checkpoints."""
+        return set().union(*self._ranks.gather(super()._steps()))
+
+    def _fault_of(self, found: Checkpoint) -> str | None:
+        """Return a fault of a checkpoint, the same on all ranks, or None if it is valid.
 
         A sharded checkpoint must be complete on every host, an unsharded one on the host of rank 0.
-
-        Raises:
-            CheckpointError: a checkpoint was written by a newer trainer.
         """
-        rejected: list[str] = []
-        steps = {
-            step
-            for found in self._ranks.gather([s for s, _ in step_folders(self._folder, "step-")])
-            for step in found
-        }
-        for step in sorted(steps, reverse=True):
-            path = self._folder / f"step-{step:08d}"
-            fault: str | None = None
-            with self._ranks.all_or_none():
-                fault = _fault(path) if self._leads else None
-            everywhere = self._ranks.gather((fault, _is_sharded(path)))
-            is_sharded = everywhere[0][1]
-            faults = [each for each, _ in (everywhere if is_sharded else everywhere[:1]) if each]
-            if not faults:
-                self._retention.note_found(step)
-                self._sweep_host()
-                return Checkpoint(path=path, step=step), rejected
-            rejected.append(f"{path}: {faults[0]}")
-        self._sweep_host()
-        return None, rejected
+        fault: str | None = None
+        with self._ranks.all_or_none():
+            if self._leads:
+                fault = fault_of(found.path) if found.path.exists() else "is not on every host"
+        everywhere = self._ranks.gather((fault, found.is_sharded))
+        _, is_sharded = everywhere[0]
+        needed = everywhere if is_sharded else everywhere[:1]
+        return next((each for each, _ in needed if each), None)
+
+    def _warn(self, message: str, *values: object) -> None:
+        if self._ranks.is_main:
+            super()._warn(message, *values)
 
     def save(
         self,
@@ -117,21 +107,18 @@ class ShardFolder(CheckpointFolder):
             return super().save(step, objects=objects, files=files, facts=facts)
         final = self._folder / f"step-{step:08d}"
         try:
-            self._together(partial(self._make_way_on_host, step, final), what=str(final))
-            entries = self._together(
-                partial(self._write_shards, final, objects[SHARDS]), what=str(final)
-            )
-            listed = {name: entry for each in entries for name, entry in each.items()}
-            rest = {name: content for name, content in objects.items() if name != SHARDS}
-            close = partial(
-                self._close,
+            self._together(final, partial(self._make_way, step, final))
+            entries = self._together(final, partial(self._write_shards, final, objects[SHARDS]))
+            write_rest = partial(
+                write_files,
                 final,
-                objects=rest,
+                objects={name: content for name, content in objects.items() if name != SHARDS},
                 files=files,
                 facts={**facts, "layout": LAYOUT},
-                shards=listed,
+                others={name: entry for each in entries for name, entry in each.items()},
             )
-            num_bytes = self._together(close, what=str(final))[0]
+            # After all ranks' shards are durable.
+            num_bytes = self._together(final, write_rest if self._ranks.is_main else lambda: 0)[0]
         except CheckpointError:
             if self._leads:
                 shutil.rmtree(final, ignore_errors=True)
@@ -145,8 +132,8 @@ class ShardFolder(CheckpointFolder):
         """Return whether this rank is the first of its host, which manages the host's folder."""
         return self._ranks.local_rank == 0
 
-    def _together(self, act: Callable[[], Any], *, what: str) -> list[Any]:
-        """Call `act` on every rank and return all results in rank order.
+    def _together(self, final: Path, act: Callable[[], Any]) -> list[Any]:
+        """Call `act`, a part of writing the checkpoint `final`, on every rank; return all results in rank order.
 
         Raises:
             CheckpointError: `act` failed on a rank. All ranks raise it.
@@ -166,19 +153,19 @@ class ShardFolder(CheckpointFolder):
         if failed:
             rank, text = next(iter(failed.items()))
             message = (
-                f"checkpoint {what} cannot be written by rank {rank} ({text}); free or enlarge the disk "
+                f"checkpoint {final} cannot be written by rank {rank} ({text}); free or enlarge the disk "
                 "(volume_size), or keep fewer checkpoints (keep_checkpoints)"
             )
             raise CheckpointError(message)
         return [result for result, _ in results]
 
-    def _make_way_on_host(self, step: int, final: Path) -> None:
+    def _make_way(self, step: int, final: Path) -> None:
         if self._leads:
-            self._make_way(step, final)
+            super()._make_way(step, final)
 
-    def _sweep_host(self) -> None:
+    def _sweep(self) -> None:
         if self._leads:
-            self._sweep()
+            super()._sweep()
 
     def _write_shards(self, final: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Write this rank's shards; return their manifest entries, on rank 0 also that of `.metadata`."""
@@ -199,15 +186,3 @@ class ShardFolder(CheckpointFolder):
         return {
             path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in own
         }
-
-    def _close(self, final: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
-        """Write the other files and the manifest on rank 0, after every rank's shards are durable; return the size."""
-        return write_files(final, **content, others=shards) if self._ranks.is_main else 0
-
-
-def _fault(path: Path) -> str | None:
-    return fault_of(path) if path.exists() else "is not on every host"
-
-
-def _is_sharded(path: Path) -> bool:
-    return Checkpoint(path=path, step=0).is_sharded

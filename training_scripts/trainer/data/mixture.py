@@ -99,12 +99,6 @@ class Interleaving:
         before = torch.tensor(self.parts)[source] * (positions // length)
         return source, before + self._ordinal[place]
 
-    def counts(self, position: int) -> list[int]:
-        """Return the number of positions of each source before `position`."""
-        cycles, place = divmod(position, len(self._source))
-        rest = self._source[:place].bincount(minlength=len(self.parts)).tolist()
-        return [cycles * parts + more for parts, more in zip(self.parts, rest, strict=True)]
-
 
 def interleaved(parts: Sequence[int]) -> list[int]:
     """Return one cycle of sources, in which source i occurs `parts[i]` times, by Tijdeman's rule in whole numbers.

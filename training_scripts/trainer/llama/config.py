@@ -139,27 +139,21 @@ def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str
         for name in COMPARED
         if _effective(ours, name) != _effective(theirs, name)
     }
-    if not differing:
-        return vocabulary_findings(ours, theirs, file=file)
-    differences = ", ".join(
-        f"{name} is {here!r} instead of {there!r}" for name, (here, there) in differing.items()
-    )
-    wanted = json.dumps({name: there for name, (_, there) in differing.items()})
-    return [
-        f"the hyperparameters describe another model than {file}: {differences}; set {wanted}",
-        *vocabulary_findings(ours, theirs, file=file),
-    ]
-
-
-def vocabulary_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str]:
-    """Return a sentence if the data set has another vocabulary than the checkpoint's model."""
-    if ours.vocab_size == theirs.vocab_size:
-        return []
-    message = (
-        f"the data set has a vocabulary of {ours.vocab_size} tokens, but {file} has vocab_size {theirs.vocab_size}; "
-        "tokenise the data with the model's own tokenizer.json"
-    )
-    return [message]
+    findings = []
+    if differing:
+        differences = ", ".join(
+            f"{name} is {here!r} instead of {there!r}" for name, (here, there) in differing.items()
+        )
+        wanted = json.dumps({name: there for name, (_, there) in differing.items()})
+        findings.append(
+            f"the hyperparameters describe another model than {file}: {differences}; set {wanted}"
+        )
+    if ours.vocab_size != theirs.vocab_size:
+        findings.append(
+            f"the data set has a vocabulary of {ours.vocab_size} tokens, but {file} has vocab_size "
+            f"{theirs.vocab_size}; tokenise the data with the model's own tokenizer.json"
+        )
+    return findings
 
 
 def _effective(config: GPTConfig, name: str) -> Any:

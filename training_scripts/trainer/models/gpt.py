@@ -26,7 +26,10 @@ class GPT(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.head = make_head(config)
+        is_tied = config.tied_embeddings  # the embedding is the matrix of the logits
+        self.head = (
+            None if is_tied else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        )
         cos, sin = rope_tables(config)
         self.register_buffer("rope_cos", cos, persistent=False)
         self.register_buffer("rope_sin", sin, persistent=False)
@@ -41,13 +44,6 @@ class GPT(nn.Module):
         for block in self.blocks:
             hidden = block(hidden, cos, sin)
         return logits_of(self.norm(hidden), head=self.head, embedding=self.embedding)
-
-
-def make_head(config: GPTConfig) -> nn.Linear | None:
-    """Return the matrix of the logits, or None if the embedding is that matrix."""
-    if config.tied_embeddings:
-        return None
-    return nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
 
 def logits_of(hidden: Tensor, *, head: nn.Module | None, embedding: nn.Embedding) -> Tensor:
@@ -187,31 +183,20 @@ class RMSNorm(nn.Module):
 
 
 def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
-    """Return cos and sin of a decoder's rotary angles, each (time, head_size / 2)."""
-    scaling = RopeScaling.of(config.rope_scaling) if config.rope_scaling else None
-    return rope_table(
-        config.sequence_length, config.head_size, theta=config.rope_theta, scaling=scaling
-    )
+    """Return cos and sin of a decoder's rotary angles, each (time, head_size / 2).
 
-
-def rope_table(
-    sequence_length: int,
-    head_size: int,
-    *,
-    theta: float = 10_000.0,
-    scaling: RopeScaling | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return cos and sin, each (time, head_size / 2), of position * theta^(-2i / head_size).
-
-    Source: Su et al. 2021, RoFormer, equation 15. `RopeScaling` describes the change of these frequencies by `scaling`.
+    An angle is position * theta^(-2i / head_size). Source: Su et al. 2021, RoFormer, equation 15. `RopeScaling`
+    describes the change of these frequencies by a scaling.
     """
-    frequency = theta ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
-    if scaling:
+    exponents = torch.arange(0, config.head_size, 2, dtype=torch.float64) / config.head_size
+    frequency = config.rope_theta**-exponents
+    if config.rope_scaling:
+        scaling = RopeScaling.of(config.rope_scaling)
         periods = scaling.original_max_position_embeddings * frequency / (2 * math.pi)
         low, high = scaling.low_freq_factor, scaling.high_freq_factor
         kept = ((periods - low) / (high - low)).clamp(0, 1)
         frequency = frequency * (kept + (1 - kept) / scaling.factor)
-    angle = torch.outer(torch.arange(sequence_length, dtype=torch.float64), frequency)
+    angle = torch.outer(torch.arange(config.sequence_length, dtype=torch.float64), frequency)
     return angle.cos().float(), angle.sin().float()
 
 

@@ -1,53 +1,65 @@
-"""Checkpoints of a sharded run, written in the background and restored by any number of ranks."""
+"""State and checkpoints of a sharded run, written in the background and restored by any number of ranks."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-from trainer.checkpointing import Checkpointer, warn_of_rejected
-from trainyard_watch.background_saver import ABANDONED_AFTER_S, BackgroundSaver
+from trainer.checkpointing import Checkpointer
+from trainer.optimization import keeping_weight_decay
+from trainer.run_identity import check_identity
+from trainer.training_state import TrainingState
+from trainyard_watch.background_saver import ABANDONED_AFTER_S
 from trainyard_watch.shard_folder import SHARDS, ShardFolder
-from trainyard_watch.sharded_state import copied_shards, load_shards
+from trainyard_watch.sharded_state import copied_shards, load_shards, restore_shards, shards_of
 from trainyard_watch.tensor_tree import broadcast_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from trainer.checkpoint_pace import CheckpointPace
-    from trainer.sharding.state import ShardedState
-    from trainyard_watch.distributed import Ranks
-    from trainyard_watch.metrics import MetricsWriter
+    from trainyard_watch.retention import Retention
+    from trainyard_watch.sharded_state import Part
+
+
+class ShardedState(TrainingState):
+    """State of a run with sharded model and optimizer, under names that do not depend on the degrees."""
+
+    def shards(self) -> dict[str, Any]:
+        """Return the shards of the model and of the optimizer, by their global names; tensors are not copied."""
+        return shards_of(self._parts)
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Restore the result of `shards`, and of `capture_run` as `run`.
+
+        Raises:
+            CheckpointError: the state belongs to another run.
+        """
+        self.restore_run(content["run"])
+        with keeping_weight_decay(self.optimizer):
+            restore_shards(self._parts, content)
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return {"model": self.model, "optimizer": self.optimizer}
 
 
 class ShardedCheckpointer(Checkpointer):
     """Checkpointer whose ranks each save and restore their own shards. Every rank must call every method."""
 
-    def __init__(
-        self, folder: Path, *, keep: int, pace: CheckpointPace, ranks: Ranks, metrics: MetricsWriter
-    ) -> None:
-        super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
-        self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)
-        self._shards.connect()
-        self._saver = BackgroundSaver(self._shards, metrics)
+    def open_folder(self, folder: Path, retention: Retention) -> ShardFolder:
+        """Return this rank's host's part of the checkpoints."""
+        shards = ShardFolder(folder, retention, ranks=self._ranks)
+        shards.connect()
+        return shards
 
     @property
     def num_writers(self) -> int:
         """The number of ranks that write a checkpoint at the same time: all of them."""
         return self._ranks.world_size
 
-    def save(self, state: ShardedState, *, within_s: float | None = None) -> None:  # type: ignore[override]
-        """Copy this rank's shards and write them in the background, as `Checkpointer.save` does."""
-        began = time.monotonic()
-        all_random_states = self._gather_random_states(state.progress.step, within_s)
-        if all_random_states is None:
-            return
-        self._settle()
-        if state.progress.step == self._durable_step:
-            return
-        run = {**state.capture_run(), "random_states": all_random_states}
-        objects = {SHARDS: copied_shards(state.shards(), self._buffers), "run": run}
-        self._start_writing(state, objects, began=began)
+    def _copied(self, state: ShardedState) -> dict[str, Any]:
+        """Return copies of this rank's shards, and the state that is the same on every rank."""
+        return {SHARDS: copied_shards(state.shards(), self._buffers), "run": state.capture_run()}
 
     def abandon(self) -> None:
         """Wait at most 30 s for the write in progress after the run has failed: its peers may have failed, too."""
@@ -62,8 +74,7 @@ class ShardedCheckpointer(Checkpointer):
         Raises:
             CheckpointError: the checkpoint belongs to another run, or cannot be read.
         """
-        found, rejected = self._shards.newest_whole()
-        warn_of_rejected(rejected, is_last=found is None)
+        found = self._folder.newest_good()
         if found is None:
             return False
         run: Any = None
@@ -74,7 +85,7 @@ class ShardedCheckpointer(Checkpointer):
                 self._metrics.restore(found.read("metrics.jsonl"))
         run = broadcast_tree(run, self._ranks)
         with self._ranks.all_or_none():
-            state.check_identity(run["identity"])
+            check_identity(run["identity"], state.identity)
         alone = self._ranks.world_size == 1
         state.restore({**load_shards(found, state.shards(), alone=alone), "run": run})
         self._end_resume(state, run["random_states"], path=str(found.path))

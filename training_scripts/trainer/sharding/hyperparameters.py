@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.hyperparameters import Hyperparameters, findings_of, setting
-from trainer.sharding.degrees import Degrees
+from trainer.hyperparameters import Hyperparameters, setting
 from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
@@ -23,6 +22,30 @@ OF_SMP = {
 }
 """SMP v2's name of a parameter -> name of the hyperparameter."""
 WITHOUT_EFFECT = ("activation_loading_horizon", "fsdp_cache_flush_warnings", "allow_empty_shards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """Degrees of a run: pipeline x replicate x shard x tensor = number of ranks.
+
+    `shard` is a multiple of `context`: each group of `context` ranks on the shard axis shares one sequence.
+    """
+
+    pipeline: int = 1
+    replicate: int = 1
+    shard: int = 1
+    context: int = 1
+    tensor: int = 1
+
+    @property
+    def num_readers(self) -> int:
+        """Return the number of groups of ranks that read different samples."""
+        return self.replicate * self.shard // self.context
+
+    @property
+    def num_averaged(self) -> int:
+        """Return the number of ranks over which a gradient is averaged."""
+        return self.replicate * self.shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +142,7 @@ class ShardedHyperparameters(Hyperparameters):
         Raises:
             HyperparameterError: the degrees do not fit the number of ranks or the model.
         """
-        findings = [*_degree_findings(self, world_size)]
-        if findings:
+        if findings := self.rank_findings(world_size):
             raise HyperparameterError(findings)
         sharing = world_size // (self.pipeline_parallel_degree * self.tensor_parallel_degree)
         shard = self.hybrid_shard_degree or sharing
@@ -134,7 +156,7 @@ class ShardedHyperparameters(Hyperparameters):
 
     def rank_findings(self, ranks: int) -> list[str]:
         """Return one sentence per degree that does not fit the number of ranks or the model."""
-        return findings_of(self.degrees, ranks)
+        return list(_degree_findings(self, ranks))
 
 
 def _decoded(asked: Any) -> dict[str, Any]:

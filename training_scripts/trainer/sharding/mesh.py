@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-    from trainer.sharding.degrees import Degrees
+    from trainer.sharding.hyperparameters import Degrees
 
 AXES = ("pp", "dp_replicate", "dp_shard_cp", "tp")
 SHARING = AXES[2]

@@ -212,11 +212,7 @@ def split_ends(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
 
 def split_layer(block: nn.Module, mesh: DeviceMesh) -> None:
     """Split one layer over the ranks of the mesh."""
-    parallelize_module(block, mesh, _styles_of_a_block())
-
-
-def _styles_of_a_block() -> dict[str, ParallelStyle]:
-    return {
+    styles: dict[str, ParallelStyle] = {
         "attention_norm": SequenceParallel(use_local_output=True),
         "attention.query_key_value": ColwiseParallel(input_layouts=SEQUENCE),
         "attention.output": RowwiseParallel(output_layouts=SEQUENCE),
@@ -224,3 +220,4 @@ def _styles_of_a_block() -> dict[str, ParallelStyle]:
         "feed_forward.gate_up": ColwiseParallel(input_layouts=SEQUENCE),
         "feed_forward.down": RowwiseParallel(output_layouts=SEQUENCE),
     }
+    parallelize_module(block, mesh, styles)

@@ -18,12 +18,11 @@ from trainer.data.sample_digest import MASK, digest_of
 from trainer.evaluation import ModelEvaluation
 from trainer.models import build_empty
 from trainer.precision import DTYPES, Precision
-from trainer.sharding.checkpointing import ShardedCheckpointer
+from trainer.sharding.checkpointing import ShardedCheckpointer, ShardedState
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
 from trainer.sharding.pipeline import Pipeline, pass_forward
-from trainer.sharding.state import ShardedState
 from trainer.training import Training
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.sharded_tensors import ShardedTensors
@@ -226,7 +225,6 @@ def _evaluate_together(
     """
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
-    has_accuracy = True
     spare = training.first_samples(1)
     training.model.eval()
     for batch in batches:
@@ -235,16 +233,14 @@ def _evaluate_together(
         if batch is None or outputs is None or not mesh.knows_loss:
             continue
         loss_sum += task.loss_sum(outputs, own).item()
-        correct = task.num_correct(outputs, own)
-        has_accuracy = correct is not None
-        num_correct += correct.item() if correct is not None else 0
+        num_correct += task.num_correct(outputs, own)
         num_samples += len(batch[0]) if mesh.place("cp") == 0 else 0
     loss_sum, num_correct, total = ranks.sum([loss_sum, num_correct, num_samples])
     num_units = int(total) * task.units_per_sample
     return ModelEvaluation(
         loss=loss_sum / num_units,
         num_units=num_units,
-        accuracy=num_correct / num_units if has_accuracy and task.unit == "samples" else None,
+        accuracy=num_correct / num_units if task.num_classes else None,
     )
 
 

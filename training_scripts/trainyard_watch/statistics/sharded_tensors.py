@@ -59,12 +59,8 @@ class ShardedTensors(ModelTensors):
         """
         if not tensors:
             return torch.zeros(0)
-        places = range(len(self.parameters))
-        if len(tensors) != len(self.parameters):
-            places = self._places
         own = super().norms([self.local(each) for each in tensors], order).double() ** order
-        shares = torch.tensor([self._share[place] for place in places], dtype=torch.float64)
-        return self._summed(own * shares.to(own.device)).pow(1 / order).float()
+        return self.added_up(own).pow(1 / order).float()
 
     @torch.no_grad()
     def total(self, norms: Tensor) -> Tensor:
@@ -92,12 +88,9 @@ class ShardedTensors(ModelTensors):
         if sums.shape[-1] != len(self.parameters):
             places = self._places
         shares = torch.tensor([self._share[place] for place in places], dtype=sums.dtype)
-        return self._summed(sums * shares.to(sums.device))
-
-    def _summed(self, values: Tensor) -> Tensor:
-        moved = values.to(self._device)
-        dist.all_reduce(moved, group=self._group)
-        return moved
+        total = (sums * shares.to(sums.device)).to(self._device)
+        dist.all_reduce(total, group=self._group)
+        return total
 
 
 def can_measure(model: nn.Module, num_ranks: int) -> bool:
