@@ -76,7 +76,7 @@ def test_params_are_the_fields_of_the_conf() -> None:
     params = automl_params()
     assert set(params) == {each.name for each in fields(AutoMLConf)}
     values = {name: param.value for name, param in params.items()}
-    assert AutoMLConf.from_params(values) == AutoMLConf()
+    assert AutoMLConf.from_mapping(values) == AutoMLConf()
     for name, param in params.items():
         assert param.schema["title"], name
         param.resolve()

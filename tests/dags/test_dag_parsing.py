@@ -244,7 +244,7 @@ def test_tasks_carry_no_copies_of_their_dags_params(bag):
 def test_params_are_the_fields_of_the_run_conf():
     params = run_params()
     assert set(params) == {each.name for each in fields(RunConf)}
-    assert RunConf.from_params({name: param.value for name, param in params.items()}) == RunConf()
+    assert RunConf.from_mapping({name: param.value for name, param in params.items()}) == RunConf()
 
 
 @pytest.mark.parametrize("dag_id", ["train_end_to_end", "train_own_script", "fine_tune"])

@@ -40,7 +40,7 @@ BILLIONS_12: dict[str, Any] = {
 
 
 def planned(**changes: Any) -> EvaluationPlan:
-    return plan_evaluation(RunConf.from_params({**BILLIONS_12, **changes}))
+    return plan_evaluation(RunConf.from_mapping({**BILLIONS_12, **changes}))
 
 
 def refusal(**changes: Any) -> str:
@@ -186,7 +186,7 @@ def test_the_precision_is_that_of_training_where_the_conf_leaves_it_open(
 
 def test_long_sequences_and_large_vocabularies_do_not_multiply() -> None:
     """16 samples of 8,192 tokens with fp32 logits and their log-softmax took 134 GB (torch.md B7)."""
-    conf = RunConf.from_params(
+    conf = RunConf.from_mapping(
         {**BILLIONS_12, "sequence_length": 8192, "tokenizer": "s3://b/tokenizer.json"}
     )
 
@@ -233,7 +233,7 @@ def test_the_trainings_last_step_costs_no_job() -> None:
 
 
 def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:
-    conf = RunConf.from_params(
+    conf = RunConf.from_mapping(
         {**BILLIONS_12, **HUGE, "precision": "fp32", "evaluation_place": "processing"}
     )
 
@@ -257,7 +257,7 @@ def test_settings_of_a_job_that_there_is_not_are_refused(name: str) -> None:
 
 def test_a_ladder_has_one_place_for_all_its_rungs() -> None:
     ladder = [{"instance_type": "ml.p4d.24xlarge"}, {"instance_type": "ml.p4de.24xlarge"}]
-    conf = RunConf.from_params({**BILLIONS_12, "capacity_ladder": ladder})
+    conf = RunConf.from_mapping({**BILLIONS_12, "capacity_ladder": ladder})
 
     places = {plan_evaluation(conf, trained_on=each["instance_type"]).place for each in ladder}
 

@@ -16,7 +16,7 @@ WORKED = {"num_rows": 10_000, "num_tokens": 2_500_000, "num_parameters": 7e9}
 def conf_of(**params: Any) -> ScriptConf:
     """Return the run of a fine-tuning."""
     places = {"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/"}
-    return ScriptConf.from_params(FineTuneConf.from_params({**places, **params}).script_params())
+    return ScriptConf.from_mapping(FineTuneConf.from_mapping({**places, **params}).script_params())
 
 
 def test_worked_example() -> None:

@@ -19,8 +19,8 @@ EIGHT = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
 def told(num_parameters: float, **params: Any) -> list[str]:
     """Return the findings on a fine-tuning of a model of so many parameters."""
     places = {"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/"}
-    tuning = FineTuneConf.from_params({**places, **params})
-    conf = ScriptConf.from_params(tuning.script_params())
+    tuning = FineTuneConf.from_mapping({**places, **params})
+    conf = ScriptConf.from_mapping(tuning.script_params())
     return [str(each) for each in memory_findings(conf, num_parameters)]
 
 

@@ -44,7 +44,7 @@ def test_the_example_of_the_page_is_the_model_that_it_names() -> None:
 
 
 def test_a_llama_is_planned_with_its_published_number_of_parameters() -> None:
-    conf = RunConf.from_params(LLAMA_3_8B)
+    conf = RunConf.from_mapping(LLAMA_3_8B)
 
     assert parameters(conf) == num_parameters(conf) == 8_030_261_248
 
@@ -52,7 +52,7 @@ def test_a_llama_is_planned_with_its_published_number_of_parameters() -> None:
 def test_a_tied_embedding_counts_once() -> None:
     settings = {"num_kv_heads": 8, "feed_forward_size": 8192, "tied_embeddings": True}
     shape = {"num_layers": 16, "num_heads": 32, "hidden_size": 2048, "hyperparameters": settings}
-    conf = RunConf.from_params({**LLAMA_3_8B, **shape})
+    conf = RunConf.from_mapping({**LLAMA_3_8B, **shape})
 
     assert parameters(conf) == 1_235_814_400
 

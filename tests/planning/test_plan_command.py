@@ -117,7 +117,7 @@ def test_a_runs_conf_is_printed_with_the_choices_of_the_planner(
     assert planned["instance_type"].startswith("ml.g")
     assert planned["instance_count"] == 1
     assert open_fields(planned) == ()
-    assert RunConf.from_params(planned).instance_type == planned["instance_type"]
+    assert RunConf.from_mapping(planned).instance_type == planned["instance_type"]
     assert "left to the planner: strategy, instance_type, instance_count" in said.err
 
 

@@ -31,7 +31,7 @@ def test_rungs_are_alternatives() -> None:
         {"instance_type": "ml.m5.large", "instance_count": 4},
         {"instance_type": "ml.m5.large", "instance_count": 2, "use_spot_instances": False},
     ]
-    conf = RunConf.from_params(
+    conf = RunConf.from_mapping(
         {"capacity_ladder": ladder, "max_wait_s": 7200, "global_batch_size": 32}
     )
 
@@ -54,7 +54,7 @@ def test_every_rung_s_evaluation_type_is_asked_for() -> None:
         {"instance_type": name, "use_spot_instances": False}
         for name in ("ml.c5.4xlarge", "ml.m5.2xlarge")
     ]
-    conf = RunConf.from_params({"capacity_ladder": ladder})
+    conf = RunConf.from_mapping({"capacity_ladder": ladder})
 
     names = {each.name for each in quota_needs(conf) if each.where == "evaluation_instance_type"}
 

@@ -43,7 +43,7 @@ def request_of(spec: TrainingJobSpec) -> dict[str, Any]:
 
 
 def test_the_training_of_the_run_is_the_estimators() -> None:
-    conf = ScriptConf.from_params(estimator_defaults(ESTIMATOR))
+    conf = ScriptConf.from_mapping(estimator_defaults(ESTIMATOR))
     run = script_training_spec(conf, paths=PATHS, role=ROLE, task_id="train")
     places = {
         name: getattr(run, name) for name in ("output_path", "code_location", "checkpoint_s3_uri")

@@ -30,7 +30,7 @@ USD_PER_S = (0.204 + 2 * 0.115) / 3600
 
 def conf(*groups: dict[str, Any], **params: Any) -> ScriptConf:
     given = {"entry_point": "train.py", "source_dir": "mine", "distribution": ON_TRAIN, **params}
-    return ScriptConf.from_params({**given, "instance_groups": list(groups)})
+    return ScriptConf.from_mapping({**given, "instance_groups": list(groups)})
 
 
 def spec_of(of: ScriptConf) -> Any:

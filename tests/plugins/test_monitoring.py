@@ -35,7 +35,7 @@ def cloudwatch(aws_connection: Any) -> Any:
 def state_of(task: Any, **conf: Any) -> RunState:
     """Return the state of a run with this conf."""
     return RunState(
-        conf=RunConf.from_params(conf),
+        conf=RunConf.from_mapping(conf),
         paths=RunPaths(bucket="bucket", prefix="trainyard", dag_id=task.dag_id, run_id=task.run_id),
         role="arn:aws:iam::123456789012:role/Role",
         region="us-east-1",

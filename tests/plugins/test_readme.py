@@ -50,7 +50,7 @@ def test_the_readmes_dag_trains_on_spot_under_torchrun_and_measures(
     bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
     assert bag.import_errors == {}
     params = bag.dags["digits"].params
-    conf = ScriptConf.from_params({name: params[name] for name in params})
+    conf = ScriptConf.from_mapping({name: params[name] for name in params})
     bucket, role = aws_connection.bucket, aws_connection.role_arn
     paths = RunPaths(bucket=bucket, prefix="trainyard", dag_id="digits", run_id="run")
 
@@ -97,9 +97,9 @@ def test_the_fine_tuning_of_the_docs_trains_on_spot_and_measures_against_the_bas
     bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
     assert bag.import_errors == {}
     params = bag.dags["support_answers"].params
-    conf = FineTuneConf.from_params({name: params[name] for name in params})
+    conf = FineTuneConf.from_mapping({name: params[name] for name in params})
 
-    script = ScriptConf.from_params(conf.script_params())
+    script = ScriptConf.from_mapping(conf.script_params())
 
     assert script.use_spot_instances
     assert script.hyperparameters["packing"] is True

@@ -37,7 +37,7 @@ TRAINED = {
 
 
 def script_conf(**params: Any) -> ScriptConf:
-    return ScriptConf.from_params({"entry_point": "train.py", "source_dir": "mine", **params})
+    return ScriptConf.from_mapping({"entry_point": "train.py", "source_dir": "mine", **params})
 
 
 def script_version(evaluation: Any = None, **params: Any) -> ModelVersion:

@@ -36,7 +36,7 @@ def plain_record(**changes: Any) -> RunRecord:
 
 
 def conf_of(record: RunRecord) -> RunConf:
-    return RunConf.from_params(dict(record.conf))
+    return RunConf.from_mapping(dict(record.conf))
 
 
 def test_jobs_of_a_run_are_measured() -> None:

@@ -108,11 +108,11 @@ def test_all_faults_are_told_at_once() -> None:
     ],
 )
 def test_wrong_conf_is_refused(members: dict[str, Any], message: str) -> None:
-    assert message in faults(AutoMLConf.from_params, **members)
+    assert message in faults(AutoMLConf.from_mapping, **members)
 
 
 def test_own_table_names_its_target() -> None:
-    conf = AutoMLConf.from_params(
+    conf = AutoMLConf.from_mapping(
         {"dataset": "own", "source": "s3://b/t", "target_column": "price"}
     )
     assert conf.target == "price"

@@ -21,7 +21,7 @@ CODE: dict[str, Any] = {"source": "s3://b/code/", "weight": 1, "text_column": "c
 
 def refusal(mixture: Any, **params: Any) -> str:
     with pytest.raises(SpecError) as caught:
-        RunConf.from_params({"data_mixture": mixture, **params})
+        RunConf.from_mapping({"data_mixture": mixture, **params})
     return str(caught.value)
 
 
@@ -56,9 +56,11 @@ def test_worked_examples_of_shares(weights: dict[str, float], parts: dict[str, i
 
 
 def test_a_mixture_is_read_stored_and_split_by_source() -> None:
-    conf = RunConf.from_params({"data_mixture": {"web": WEB, "code": CODE}, "data_format": "jsonl"})
+    conf = RunConf.from_mapping(
+        {"data_mixture": {"web": WEB, "code": CODE}, "data_format": "jsonl"}
+    )
 
-    assert RunConf.from_params(asdict(conf)) == conf
+    assert RunConf.from_mapping(asdict(conf)) == conf
     assert [
         (name, each.source, each.text_column, each.data_format, each.data_mixture)
         for name, each in conf.by_source.items()
@@ -148,7 +150,7 @@ def test_sources_are_found_in_params_that_are_wrong_elsewhere() -> None:
 
 def test_measurements_of_another_mixture_are_of_other_data() -> None:
     confs = [
-        RunConf.from_params({"data_mixture": {"web": WEB, "code": {**CODE, "source": source}}})
+        RunConf.from_mapping({"data_mixture": {"web": WEB, "code": {**CODE, "source": source}}})
         for source in ("s3://b/code/", "s3://b/books/")
     ]
 

@@ -21,7 +21,7 @@ MEASURED = {**PLACES, "validation_data": "s3://bucket/test/"}
 
 def script_of(**params: Any) -> ScriptConf:
     """Return the run of the script that params stand for."""
-    return ScriptConf.from_params(FineTuneConf.from_params(params).script_params())
+    return ScriptConf.from_mapping(FineTuneConf.from_mapping(params).script_params())
 
 
 def test_a_fine_tuning_is_a_run_of_the_shipped_script() -> None:
@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_by_its_place(
     params: dict[str, Any], where: str, says: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
-        FineTuneConf.from_params({**PLACES, **params})
+        FineTuneConf.from_mapping({**PLACES, **params})
 
     (finding,) = caught.value.findings
     assert finding.where == where

@@ -21,16 +21,16 @@ from trainyard.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
 
 def refusal(**params: Any) -> str:
     with pytest.raises(SpecError) as caught:
-        RunConf.from_params(params)
+        RunConf.from_mapping(params)
     return str(caught.value)
 
 
 def test_the_defaults_are_a_good_conf() -> None:
-    assert RunConf.from_params({}) == RunConf()
+    assert RunConf.from_mapping({}) == RunConf()
 
 
 def test_text_from_a_form_is_read() -> None:
-    conf = RunConf.from_params({"max_steps": "120", "learning_rate": "1e-3", "budget_usd": None})
+    conf = RunConf.from_mapping({"max_steps": "120", "learning_rate": "1e-3", "budget_usd": None})
 
     assert (conf.max_steps, conf.learning_rate, conf.budget_usd) == (120, 1e-3, None)
 
@@ -155,7 +155,7 @@ def test_a_mistyped_field_is_not_blamed_on_its_neighbours() -> None:
 
 @pytest.mark.parametrize(("steps", "warmup"), [(5, 0), (1, 0), (400, 40), (1000, 100)])
 def test_warm_up_follows_the_steps(steps: int, warmup: int) -> None:
-    conf = RunConf.from_params({"max_steps": steps})
+    conf = RunConf.from_mapping({"max_steps": steps})
 
     assert conf.num_warmup_steps == warmup
     assert facts_of(dataclasses.asdict(conf)).warmup_steps == warmup
@@ -202,7 +202,7 @@ def test_warm_up_follows_the_steps(steps: int, warmup: int) -> None:
 def test_arithmetic_follows_the_accelerators_unless_the_conf_names_it(
     params: dict[str, Any], arithmetic: tuple[str, bool]
 ) -> None:
-    conf = RunConf.from_params(params)
+    conf = RunConf.from_mapping(params)
 
     assert (conf.training_precision, conf.is_compiled) == arithmetic
 
@@ -274,7 +274,7 @@ LADDER: list[dict[str, Any]] = [
 
 
 def test_the_first_rung_takes_the_place_of_the_instances() -> None:
-    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+    conf = RunConf.from_mapping({"capacity_ladder": LADDER, "global_batch_size": 32})
 
     assert (conf.instance_type, conf.instance_count, conf.use_spot_instances) == (
         "ml.g5.xlarge",
@@ -285,7 +285,7 @@ def test_the_first_rung_takes_the_place_of_the_instances() -> None:
 
 
 def test_a_rung_without_a_count_has_that_of_the_run() -> None:
-    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+    conf = RunConf.from_mapping({"capacity_ladder": LADDER, "global_batch_size": 32})
 
     assert [str(each) for each in conf.rungs] == [
         "4 x ml.g5.xlarge spot",
@@ -301,9 +301,9 @@ def test_without_a_ladder_the_one_rung_is_the_runs_own_instances() -> None:
 
 
 def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
-    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+    conf = RunConf.from_mapping({"capacity_ladder": LADDER, "global_batch_size": 32})
 
-    assert RunConf.from_params(dataclasses.asdict(conf)) == conf
+    assert RunConf.from_mapping(dataclasses.asdict(conf)) == conf
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,9 @@ def test_all_rungs_are_checked_at_once() -> None:
 
 def test_idle_accelerators_are_watched_for_on_gpus_only() -> None:
     idle = {"stop_if_idle_minutes": 30}
-    assert RunConf.from_params({**idle, "instance_type": "ml.g5.xlarge"}).stop_if_idle_minutes == 30
+    assert (
+        RunConf.from_mapping({**idle, "instance_type": "ml.g5.xlarge"}).stop_if_idle_minutes == 30
+    )
     for params, why in (
         ({"instance_type": "ml.m5.large"}, "needs instances with NVIDIA GPUs"),
         ({"instance_type": "ml.trn1.2xlarge"}, "needs instances with NVIDIA GPUs"),
@@ -383,12 +385,12 @@ def test_idle_accelerators_are_watched_for_on_gpus_only() -> None:
         ({"instance_type": "ml.g5.xlarge", "stop_if_idle_minutes": 4}, "at least 5"),
     ):
         with pytest.raises(SpecError, match=why):
-            RunConf.from_params({**idle, **params})
+            RunConf.from_mapping({**idle, **params})
 
 
 def test_warm_pool_needs_instances_on_demand_and_no_limit_of_the_cost() -> None:
     pool = {"keep_alive_period_in_seconds": 120}
-    assert RunConf.from_params(pool).keep_alive_period_in_seconds == 120
+    assert RunConf.from_mapping(pool).keep_alive_period_in_seconds == 120
     for params, why in (
         ({"use_spot_instances": True}, "cannot be combined with spot instances"),
         ({"max_cost_usd": 1.0}, "cannot be combined with max_cost_usd"),
@@ -396,7 +398,7 @@ def test_warm_pool_needs_instances_on_demand_and_no_limit_of_the_cost() -> None:
         ({"keep_alive_period_in_seconds": 21_601}, "at most 21600"),
     ):
         with pytest.raises(SpecError, match=why):
-            RunConf.from_params({**pool, **params})
+            RunConf.from_mapping({**pool, **params})
 
 
 def test_a_condition_for_the_registration_is_read_with_the_conf() -> None:

@@ -32,7 +32,7 @@ RATE = {"min_value": 1e-4, "max_value": 1e-2, "scaling_type": "Logarithmic"}
 
 
 def searched(**params: Any) -> SearchSettings:
-    search = search_of(RunConf.from_params({"tune": True, **params}))
+    search = search_of(RunConf.from_mapping({"tune": True, **params}))
     assert search is not None
     return search
 
@@ -117,9 +117,9 @@ def test_a_grid_runs_each_combination_once() -> None:
 
 def test_a_conf_with_a_search_is_read_back_from_its_own_data() -> None:
     params = {"tune": True, "tuning_ranges": {"learning_rate": RATE, "num_layers": [2, 4]}}
-    conf = RunConf.from_params({**params, "tuning_max_jobs": 8})
+    conf = RunConf.from_mapping({**params, "tuning_max_jobs": 8})
 
-    assert RunConf.from_params(json.loads(json.dumps(dataclasses.asdict(conf)))) == conf
+    assert RunConf.from_mapping(json.loads(json.dumps(dataclasses.asdict(conf)))) == conf
 
 
 def test_the_winners_values_go_where_the_conf_has_them() -> None:
@@ -244,7 +244,7 @@ def test_limits_are_those_of_the_training_script() -> None:
 )
 def test_a_wrong_search_is_refused(params: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError) as caught:
-        RunConf.from_params({"tune": True, **params})
+        RunConf.from_mapping({"tune": True, **params})
 
     assert says in str(caught.value)
 
@@ -272,7 +272,7 @@ def test_a_range_is_accepted_if_every_value_of_it_can_be_trained(
 
     def is_accepted(**params: Any) -> bool:
         try:
-            RunConf.from_params({**conf, **params})
+            RunConf.from_mapping({**conf, **params})
         except SpecError:
             return False
         return True
@@ -296,17 +296,17 @@ def test_values_that_fit_one_another_are_searched_together() -> None:
 
 def test_a_faulty_conf_is_not_blamed_on_each_range() -> None:
     with pytest.raises(SpecError) as caught:
-        RunConf.from_params({"tune": True, "hidden_size": 100, "num_heads": 3})
+        RunConf.from_mapping({"tune": True, "hidden_size": 100, "num_heads": 3})
 
     assert str(caught.value).startswith("RunConf: 1 problem(s)")
 
 
 def test_a_search_that_is_off_is_not_looked_at() -> None:
-    assert RunConf.from_params({"tuning_max_steps": 5000}).tuning_max_steps == 5000
+    assert RunConf.from_mapping({"tuning_max_steps": 5000}).tuning_max_steps == 5000
 
 
 def test_a_learning_rate_without_a_logarithm_is_refused_by_its_own_name() -> None:
     with pytest.raises(SpecError) as raised:
-        RunConf.from_params({"tune": True, "learning_rate": 0})
+        RunConf.from_mapping({"tune": True, "learning_rate": 0})
 
     assert [each.where for each in raised.value.findings] == ["learning_rate"]

@@ -25,7 +25,7 @@ SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
 
 
 def conf(**params: Any) -> ScriptConf:
-    return ScriptConf.from_params({**SCRIPT, **params})
+    return ScriptConf.from_mapping({**SCRIPT, **params})
 
 
 def refusal(**params: Any) -> str:
@@ -36,7 +36,7 @@ def refusal(**params: Any) -> str:
 
 def test_script_and_folder_are_required() -> None:
     with pytest.raises(SpecError) as raised:
-        ScriptConf.from_params({"source_dir": "x"})
+        ScriptConf.from_mapping({"source_dir": "x"})
     assert "entry_point: is required" in str(raised.value)
 
 
@@ -217,7 +217,7 @@ def test_ranks_are_on_the_group_of_the_distribution() -> None:
     assert (grouped.instance_type, grouped.instance_count) == ("ml.g5.12xlarge", 2)
     assert grouped.world_size == 8
     assert grouped.instances_on(grouped.rungs[0]) == {"ml.c5.xlarge": 3, "ml.g5.12xlarge": 2}
-    assert ScriptConf.from_params(json.loads(json.dumps(asdict(grouped)))) == grouped
+    assert ScriptConf.from_mapping(json.loads(json.dumps(asdict(grouped)))) == grouped
 
 
 def test_groups_without_a_distribution_train_alone_on_the_first() -> None:

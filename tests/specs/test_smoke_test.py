@@ -18,7 +18,7 @@ P4D = {"instance_type": "ml.p4d.24xlarge", "use_spot_instances": True}
 
 
 def of_script(**params: Any) -> ScriptConf | None:
-    return smoke_conf(ScriptConf.from_params({**SCRIPT, **params}))
+    return smoke_conf(ScriptConf.from_mapping({**SCRIPT, **params}))
 
 
 def test_a_run_without_the_param_has_no_smoke_test() -> None:
@@ -103,7 +103,7 @@ def test_its_longest_run_is_a_part_of_the_cost(params: dict[str, Any]) -> None:
     with_test = {**without, "smoke_hyperparameters": {"steps": 5}, "smoke_instance_count": 2}
 
     plans = [plan_script({**each, "max_cost_usd": None}) for each in (without, with_test)]
-    caps = [script_cap(ScriptConf.from_params(each)) for each in (without, with_test)]
+    caps = [script_cap(ScriptConf.from_mapping(each)) for each in (without, with_test)]
 
     assert caps[0] is not None
     assert caps[1] is not None

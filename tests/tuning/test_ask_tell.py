@@ -30,7 +30,7 @@ STEPS = (100, 300)
 
 
 def search(**params: Any) -> SearchSettings:
-    found = search_of(RunConf.from_params({"tune": True, "tuning_ranges": RANGES, **params}))
+    found = search_of(RunConf.from_mapping({"tune": True, "tuning_ranges": RANGES, **params}))
     assert found is not None
     return found
 

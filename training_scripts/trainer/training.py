@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from trainer.measurements import peak_memory, state_bytes
 from trainer.models import build, build_empty
 from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
-from trainer.precision import Precision, settle
+from trainer.precision import Precision, settled
 from trainer.profiling import CollectiveProfile, open_traces
 from trainer.run_report import RunReport
 from trainer.schedule import make_schedule
@@ -88,7 +89,9 @@ class Training:
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
     ) -> None:
-        self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
+        arithmetic = settled(hp.precision, hp.compile, ranks.device)
+        self.hp = replace(hp, **arithmetic)
+        self.paths, self.ranks, self.stop = paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
         # The same on all ranks; `stop` may change at any time, on some ranks only.
@@ -587,7 +590,7 @@ class Training:
     def evaluate(
         self, batches: Iterator[Any], *, keeps_predictions: bool = True
     ) -> ModelEvaluation:
-        """Return the mean loss over all ranks' batches.
+        """Return the mean loss over all ranks' batches, with the facts about this evaluation.
 
         The confusion counts of the predictions go into the statistics if `keeps_predictions` is true and the task has
         classes.

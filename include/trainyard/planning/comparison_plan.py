@@ -118,7 +118,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
         SpecError: the conf or a cell is invalid; the findings name all errors.
         BudgetExceededError: the conf is valid, but the comparison could cost more than its budget_usd.
     """
-    conf = ComparisonConf.from_params(params)
+    conf = ComparisonConf.from_mapping(params)
     cells, findings = cells_of(conf)
     by_cell = {each.name: _findings_of(each, conf.run) for each in cells}
     findings += merged_findings(by_cell)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import hardware
 from trainyard.errors import Finding, SpecError, did_you_mean, near_matches
 from trainyard.planning.shapes import FLASH, LLAMA, PUBLISHED, ModelShape, shape_of_size
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,7 @@ _OF_SHAPE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
+class PlanRequest(FromMapping):
     """A training to be planned. Set exactly one of the model's name, its shape, and its number of parameters.
 
     Attributes:
@@ -87,11 +86,6 @@ class PlanRequest:
     def num_steps(self) -> float:
         """Number of optimizer steps for all tokens; may be a fraction."""
         return self.tokens / (self.global_batch_size * self.shape.sequence_length)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Build the request from a mapping. Raises SpecError with all errors."""
-        return read_spec(cls, mapping)
 
     def _findings(self) -> Iterator[Finding]:
         yield from self._model()

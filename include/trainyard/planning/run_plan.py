@@ -153,7 +153,7 @@ def num_parameters(conf: RunConf) -> int | None:
 
 def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:
     try:
-        return RunConf.from_params(params), []
+        return RunConf.from_mapping(params), []
     except SpecError as error:
         return None, list(error.findings)
 

@@ -86,7 +86,7 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
         SpecError: the conf or its instance types are invalid; the findings name all errors.
         BudgetExceededError: the conf is valid, but the run could cost more than its budget_usd.
     """
-    conf = ScriptConf.from_params(params)
+    conf = ScriptConf.from_mapping(params)
     findings = list(_instance_findings(conf))
     if errors := [each for each in findings if each.severity is Severity.ERROR]:
         raise SpecError(errors, subject="run conf")

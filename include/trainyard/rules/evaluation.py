@@ -373,7 +373,7 @@ class _OneRank:
         self._newest: dict[type[Record], Record] = {}
 
     def begin_attempt(self) -> None:
-        """Let the next record choose the rank. The new attempt may repeat steps of the last one."""
+        """Forget the chosen rank and its steps: a new attempt may repeat steps of the last one, on another rank."""
         self._awaits_start = True
         self._newest.clear()
 

@@ -66,7 +66,8 @@ class LiveFeed:
 
     Args:
         since: epoch seconds; a file with an older header is from an earlier job of the training, which used the same
-            prefix. An invalid line in such a file only ends the reading of that rank's attempt.
+            prefix. An invalid line in such a file ends, with a warning, the reading of the files of the same rank and
+            start; in a file of the job itself it is an error.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:

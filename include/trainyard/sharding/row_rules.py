@@ -280,7 +280,7 @@ def _as_text(arguments: Any) -> Any:
 
 
 def _with_word(arguments: Any, word: str) -> Any:
-    """Return the arguments of a call, an object or its JSON text, with the word added."""
+    """Return a tool call's arguments in their given form, an object or JSON text, with one more key, the word."""
     value = _as_object(arguments)
     if isinstance(value, dict):
         made = {**value, word: word}

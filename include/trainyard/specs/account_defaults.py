@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import SpecError
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.training_job_rules import missing_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.specs.account_limits import AccountLimits
+
 Spec = TypeVar("Spec", bound=TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountDefaults:
+class AccountDefaults(FromMapping):
     """Values for the settings that a job does not set. The names are those of the specs.
 
     Tags and environment are merged; the job's values take precedence. The volume key is left out if an instance type of
@@ -47,15 +49,6 @@ class AccountDefaults:
             half = missing_network(self.subnets, self.security_group_ids)
             raise SpecError([half], subject="job_defaults")
 
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the defaults from plain data.
-
-        Raises:
-            SpecError: unknown keys, wrong types, or an incomplete network; the error lists all faults.
-        """
-        return read_spec(cls, mapping, where=where)
-
     def of(self, spec: Spec) -> Spec:
         """Return the spec of a job, with the defaults in the fields that it does not set."""
         known = {each.name for each in fields(spec)}
@@ -71,6 +64,21 @@ class AccountDefaults:
         if any(map(has_local_storage, instance_types(spec))):
             changes.pop("volume_kms_key", None)
         return replace(spec, **changes)
+
+    def within(self, limits: AccountLimits, spec: Spec, *, image_uri: str | None = None) -> Spec:
+        """Return the spec of a job with the defaults, checked against the account's limits.
+
+        Args:
+            limits: the account's limits.
+            spec: the job.
+            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
+
+        Raises:
+            SpecError: the job with its defaults violates the limits; the error lists all violations.
+        """
+        whole = self.of(spec)
+        limits.check(whole, image_uri=image_uri)
+        return whole
 
 
 def instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> list[str]:

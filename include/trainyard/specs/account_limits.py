@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.account_defaults import has_local_storage, instance_types
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class Required(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountLimits:
+class AccountLimits(FromMapping):
     """Limits for all jobs, checked after the connection's defaults are merged. An empty list of globs allows all.
 
     Attributes:
@@ -78,15 +78,6 @@ class AccountLimits:
         ]
         if wrong:
             raise SpecError(wrong, subject="job_limits")
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the limits from plain data.
-
-        Raises:
-            SpecError: unknown keys or wrong types; the error lists all of them.
-        """
-        return read_spec(cls, mapping, where=where)
 
     def check(self, spec: Spec, *, image_uri: str | None = None, reads: Sequence[str] = ()) -> None:
         """Check a job against the limits.

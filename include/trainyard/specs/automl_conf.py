@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.automl_job import AutoMLMode, ProblemType
 from trainyard.specs.base_run_conf_rules import intended_uses_findings
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +19,7 @@ BUNDLED_TARGET = "target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoMLConf:
+class AutoMLConf(FromMapping):
     """Settings of one run.
 
     Attributes:
@@ -71,11 +70,6 @@ class AutoMLConf:
     def target(self) -> str:
         """The column to predict."""
         return self.target_column or BUNDLED_TARGET
-
-    @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Build the conf from a run's params. Raises SpecError with all faults."""
-        return read_spec(cls, params)
 
 
 def _findings(conf: AutoMLConf) -> Iterator[Finding]:

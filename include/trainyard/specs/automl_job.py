@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_s
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 
 METRICS = {
     "BinaryClassification": ("F1", "Accuracy", "AUC", "BalancedAccuracy", "Precision", "Recall"),
@@ -50,7 +50,7 @@ class AutoMLMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoMLJobSpec:
+class AutoMLJobSpec(FromMapping):
     """One AutoML job: a table, the column to predict, and the limits of the search.
 
     Attributes:
@@ -117,15 +117,6 @@ class AutoMLJobSpec:
             yield _above_zero(self, name)
         for rule in _RULES:
             yield rule(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the spec from plain data.
-
-        Raises:
-            SpecError: unknown keys or wrong types; the error lists all of them.
-        """
-        return read_spec(cls, mapping, where=where)
 
 
 def _address(spec: AutoMLJobSpec, name: str) -> Iterator[Finding]:

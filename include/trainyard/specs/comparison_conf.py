@@ -170,7 +170,7 @@ class ComparisonConf:
     run: RunConf
 
     @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, params: Mapping[str, Any]) -> Self:
         """Build the conf from the DAG's params.
 
         Raises:
@@ -186,7 +186,7 @@ class ComparisonConf:
         except SpecError as error:
             findings += error.findings
         try:
-            run = RunConf.from_params({**shared, "instance_count": 1, "processes_per_instance": 1})
+            run = RunConf.from_mapping({**shared, "instance_count": 1, "processes_per_instance": 1})
         except SpecError as error:
             findings += error.findings
         if findings or comparison is None or run is None:

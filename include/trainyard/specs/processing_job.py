@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from trainyard.catalog.instances import catalogue, volume_findings
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.limits import MONEY_FIELDS, STOP_RESERVE_S, number_findings
-from trainyard.specs.reading import read_spec
+from trainyard.specs.reading import FromMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ProcessingOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessingJobSpec:
+class ProcessingJobSpec(FromMapping):
     """One processing job, with the argument names of the SDK's `ScriptProcessor`.
 
     Attributes:
@@ -95,15 +95,6 @@ class ProcessingJobSpec:
             yield number_findings(self, only=(name,))
         yield _volume_key(self)
         yield _volume(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the spec from plain data.
-
-        Raises:
-            SpecError: unknown keys or wrong types; the error lists all of them, and the nearest known keys.
-        """
-        return read_spec(cls, mapping, where=where)
 
 
 def _code_location(spec: ProcessingJobSpec) -> Iterator[Finding]:

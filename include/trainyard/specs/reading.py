@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trainyard.errors import Finding, SpecError, shortened, unknown_key
 
@@ -53,6 +53,22 @@ def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -
     except SpecError as error:
         raise SpecError(error.findings, subject=cls.__name__) from None
     return spec
+
+
+class FromMapping:
+    """Base of the specs and confs that users write as plain data."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Build the spec from plain data; the arguments are those of `read_spec`.
+
+        Raises:
+            SpecError: unknown, missing or mistyped keys, values out of range or contradictions; the error lists all of
+                them, and the nearest known keys.
+        """
+        return read_spec(cls, mapping, where=where)
 
 
 def check_spec(cls: type[Any], mapping: Mapping[str, Any], *, where: str = "") -> None:

@@ -201,10 +201,10 @@ HYPERPARAMETERS = tuple(each.name for each in fields(RunConf) if _HYPERPARAMETER
 def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
     """Return the conf without its wrong fields, to check the rest; None if the rest is not valid.
 
-    `RunConf.from_params` reports the wrong fields.
+    `RunConf.from_mapping` reports the wrong fields.
     """
     try:
-        return RunConf.from_params(params)
+        return RunConf.from_mapping(params)
     except SpecError as error:
         faulty = {each.where for each in error.findings}
     further = params.get("hyperparameters")
@@ -214,7 +214,7 @@ def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
             n: v for n, v in further.items() if f"hyperparameters.{n}" not in faulty
         }
     try:
-        return RunConf.from_params(kept)
+        return RunConf.from_mapping(kept)
     except SpecError:
         return None
 

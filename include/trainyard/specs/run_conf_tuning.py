@@ -201,4 +201,4 @@ def with_values(conf: RunConf, values: Mapping[str, Any]) -> RunConf:
         "tune": False,
         "hyperparameters": {**conf.hyperparameters, **further},
     }
-    return type(conf).from_params(params)
+    return type(conf).from_mapping(params)

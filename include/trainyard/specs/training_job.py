@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
@@ -13,7 +13,7 @@ from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import Distribution, read_distribution
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # see above
-from trainyard.specs.reading import READ_EACH, read_each, read_spec
+from trainyard.specs.reading import READ_EACH, FromMapping, read_each
 from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job_rules import ARGUMENTS_PROGRAM, spec_checks
 
@@ -48,7 +48,7 @@ class InstancePreference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJobSpec:
+class TrainingJobSpec(FromMapping):
     """One training job, with the names of the SDK's estimator. All members of CreateTrainingJob can be set.
 
     Members that the estimator accepts as raw request dicts (`debugger_hook_config`, `rules`,
@@ -193,13 +193,3 @@ class TrainingJobSpec:
     def launch(self) -> Distribution | None:
         """The strategy of `distribution`; None for one process per instance without a launcher."""
         return read_distribution(self.distribution)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the spec from plain data.
-
-        Raises:
-            SpecError: unknown keys, wrong types or contradictions; the error lists all of them, and the nearest known
-                keys.
-        """
-        return read_spec(cls, mapping, where=where)

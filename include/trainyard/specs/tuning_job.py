@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003  # read_s
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.limits import STOP_RESERVE_S
-from trainyard.specs.reading import READ_EACH, read_each, read_spec
+from trainyard.specs.reading import READ_EACH, FromMapping, read_each
 from trainyard.specs.training_job import TrainingJobSpec  # noqa: TC001  # see above
 from trainyard.specs.tuning_job_ranges import CategoricalRange, ParameterRange, read_range
 from trainyard.specs.tuning_job_rules import tuning_checks
@@ -74,7 +74,7 @@ class WarmStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningJobSpec:
+class TuningJobSpec(FromMapping):
     """One search: a training job, the varied hyperparameters, the objective, and the limits.
 
     A trial is the training job with other hyperparameters. The launcher's flags are static hyperparameters, so
@@ -164,13 +164,3 @@ class TuningJobSpec:
                 total *= int(each.num_values)
             return total
         return self.max_jobs
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Build the spec from plain data.
-
-        Raises:
-            SpecError: unknown keys, wrong types or contradictions; the error lists all of them, and the nearest known
-                keys.
-        """
-        return read_spec(cls, mapping, where=where)

@@ -56,12 +56,13 @@ class AutoMLJobType(JobType):
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateAutoMLJobV2 request, and no facts."""
+        clients = self.jobs.clients
         request = render_automl_job(
-            self.jobs.clients.of_account(self.spec),
+            clients.job_defaults.within(clients.job_limits, self.spec),
             name=name,
             max_runtime_s=place.max_runtime_s,
             tags=self.jobs.tags,
-            region=self.jobs.clients.region,
+            region=clients.region,
             account=self.jobs.account_for(self.spec.role),
         )
         return request, {}

@@ -142,7 +142,7 @@ def test_low_is_below_expected_below_high_below_ceiling_and_cap(
 def test_dearest_tier_is_in_the_high_and_the_cheapest_in_the_low() -> None:
     types = ("ml.m5.large", "ml.m5.xlarge")
     ladder = [{"instance_type": each, "use_spot_instances": False} for each in types]
-    tiered = RunConf.from_params({"max_source_bytes": 2_000_000, "capacity_ladder": ladder})
+    tiered = RunConf.from_mapping({"max_source_bytes": 2_000_000, "capacity_ladder": ladder})
 
     one, two = (estimate_run(each, history=history_of(CONF)).jobs[0] for each in (CONF, tiered))
 
@@ -157,7 +157,9 @@ def test_tier_in_a_training_plan_costs_nothing() -> None:
     demand = {"instance_type": "ml.m5.large", "use_spot_instances": False}
 
     def training(*ladder: dict[str, Any]) -> Any:
-        conf = RunConf.from_params({"max_source_bytes": 2_000_000, "capacity_ladder": list(ladder)})
+        conf = RunConf.from_mapping(
+            {"max_source_bytes": 2_000_000, "capacity_ladder": list(ladder)}
+        )
         return estimate_run(conf, history=history_of(CONF)).jobs[0].usd
 
     alone, first, last, without = (

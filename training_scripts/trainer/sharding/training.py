@@ -204,7 +204,7 @@ class ShardedTraining(Training):
     def evaluate(
         self, batches: Iterator[Any], *, keeps_predictions: bool = True
     ) -> ModelEvaluation:
-        """Return the mean loss over all ranks' batches."""
+        """Return the mean loss over all ranks' batches, with the facts about this evaluation."""
         if self.mesh is None:
             return super().evaluate(batches, keeps_predictions=keeps_predictions)
         return _evaluate_together(self, self.mesh, batches)

@@ -68,7 +68,7 @@ def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def _of_values(function: Callable[..., Any]) -> Any:
-    """Return a function that computes a metric of predicted values."""
+    """Return scikit-learn's metric with the arguments (truth, values, weights), as the table of metrics calls it."""
 
     def value(truth: Array, values: Array, weights: Array | None) -> Any:
         return function(truth, values, sample_weight=weights)

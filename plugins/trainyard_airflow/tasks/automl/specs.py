@@ -163,7 +163,7 @@ def run_of(context: Context) -> tuple[AutoMLConf, RunPaths, str]:
     """
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
-    conf = AutoMLConf.from_params(context["params"])
+    conf = AutoMLConf.from_mapping(context["params"])
     task: Any = context["task"]
     clients = AwsClients(task.connection)
     return conf, paths_of(context, clients), clients.execution_role(conf.role)

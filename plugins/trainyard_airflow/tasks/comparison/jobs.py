@@ -36,7 +36,7 @@ def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # n
     state, task = RunState.of(context), cast("CellJobOperator", context["task"])
     return cell_spec(
         Cell.from_dict(task.cell),
-        run=ComparisonConf.from_params(state.plan["comparison"]).run,
+        run=ComparisonConf.from_mapping(state.plan["comparison"]).run,
         paths=state.paths,
         dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
@@ -87,7 +87,7 @@ def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator
     )  # a DAG file imports this module
 
     try:
-        conf = ComparisonConf.from_params(params)
+        conf = ComparisonConf.from_mapping(params)
     except SpecError:  # `plan_comparison` reports it
         return
     cells, _ = cells_of(conf)

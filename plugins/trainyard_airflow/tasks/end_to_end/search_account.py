@@ -67,7 +67,7 @@ def write_search_account(
 
     if facts is None or not conf:
         return SearchAccount()
-    read = RunConf.from_params(conf)
+    read = RunConf.from_mapping(conf)
     try:
         return _account(clients, objects, conf=read, paths=paths, facts=facts)
     except (TrainingRunError, BotoCoreError) as error:
@@ -86,7 +86,7 @@ def conf_as_trained(conf: Mapping[str, Any], searched: Mapping[str, Any] | None)
         return dict(conf)
     tuned = TuningResult.from_dict(searched).best.tuned_values
     try:
-        trained = with_values(RunConf.from_params(conf), tuned)
+        trained = with_values(RunConf.from_mapping(conf), tuned)
     except SpecError as error:
         log.warning("The winner's hyperparameters do not fit the run: %s", error)
         return dict(conf)

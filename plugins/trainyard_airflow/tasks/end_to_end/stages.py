@@ -22,7 +22,7 @@ Stage: TypeAlias = Callable[[], BaseOperator | XComArg] | bool | None
 
 
 class StageUse(StrEnum):
-    """Origin of a stage's task."""
+    """Whose task a stage has."""
 
     OWN = "own"
     """The run's own task."""
@@ -81,7 +81,7 @@ class Stages:
     is_evaluation_optional: bool = False
 
     def use(self, name: str) -> StageUse:
-        """Return the origin of a stage's task."""
+        """Return whether a stage has the run's own task, a task of the DAG's author, or none."""
         given = getattr(self, name)
         if callable(given):
             return StageUse.REPLACED

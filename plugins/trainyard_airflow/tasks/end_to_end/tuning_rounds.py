@@ -257,7 +257,7 @@ def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # 
 def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield a finding for each setting of a valid conf that a search in rounds does not support."""
     try:
-        conf = RunConf.from_params(params)
+        conf = RunConf.from_mapping(params)
     except SpecError:
         return  # the plan reports it
     search = search_of(conf)

@@ -32,7 +32,7 @@ class FineTunePreflightOperator(ScriptPreflightOperator):
         Raises:
             SpecError: the fine-tuning's params are invalid; it lists all findings.
         """
-        return FineTuneConf.from_params(params).script_params(), None
+        return FineTuneConf.from_mapping(params).script_params(), None
 
 
 FINE_TUNING = ScriptRecipe(

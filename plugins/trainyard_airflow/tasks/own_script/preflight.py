@@ -153,7 +153,7 @@ class ScriptPreflightOperator(PreflightOperator):
 def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
     """Return the conf; None if it is invalid, which `plan` reports."""
     try:
-        return ScriptConf.from_params(params)
+        return ScriptConf.from_mapping(params)
     except SpecError:
         return None
 

@@ -101,7 +101,7 @@ class RunState(Generic[C_co]):
         """
         conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
         return RunState(
-            conf=conf_type.from_params(data["conf"]),
+            conf=conf_type.from_mapping(data["conf"]),
             paths=RunPaths(**data["paths"]),
             role=data["role"],
             region=data["region"],
