@@ -138,11 +138,11 @@ class StepOutlier(Rule):
     """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
 
     Source: SageMaker Developer Guide, StepOutlier (there `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few
-    long steps raise both mean and deviation. The robust profile therefore uses median and MAD, requires at least twice the
-    median, and skips the first step after each start of the processes. It also requires a minimum cost of the outliers, since steps of
-    milliseconds vary on a shared machine. For the same reason an outlier must exceed the median by a few time slices of
-    other processes (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the cores), with at most 8 cores:
-    2.8 ms).
+    long steps raise both mean and deviation. The robust profile therefore uses median and MAD, requires at least twice
+    the median, and skips the first step after each start of the processes. It also requires a minimum cost of the
+    outliers, since steps of milliseconds vary on a shared machine. For the same reason an outlier must exceed the
+    median by a few time slices of other processes (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the
+    cores), with at most 8 cores: 2.8 ms).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.
