@@ -29,7 +29,8 @@ def image_uri(
 ) -> str:
     """Return the URI of AWS's image for the framework.
 
-    Default versions are pinned (`trainyard/catalog/training_images.json`); the images are in `aws_images.json` there. The version of Hugging Face is the version of transformers; its image has the newest
+    Default versions are pinned (`trainyard/catalog/training_images.json`); the images are in `aws_images.json` there.
+    The version of Hugging Face is the version of transformers; its image has the newest
     torch that AWS offers for it. `has_model_parallel` selects the image of the model parallel library (SMP v2), an
     extension of the PyTorch image.
 
