@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.runs.sample_run import BEGIN, sample_arguments, training_snapshot
+from tests.runs.sample_run import BEGIN, built_record, sample_arguments, training_snapshot
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
-from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.builder import job_record
 from trainyard.runs.continuity import LogLine, measure_continuity
 from trainyard.runs.continuity.log_lines import write_log
 
@@ -132,7 +132,7 @@ class InterruptedRun:
             "metric_lines": self.history(),
             "continuity": measure_continuity(self.lines, self.jobs).to_dict(),
         }
-        return build_run_record(**{**arguments, **changes})
+        return built_record(**{**arguments, **changes})
 
     def write(self, folder: Path) -> Path:
         """Write what `make run` leaves in the run's folder."""

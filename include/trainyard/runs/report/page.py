@@ -13,7 +13,7 @@ from trainyard.rules.table import VerdictRow, summary_sentence, verdict_rows
 from trainyard.runs.goodput import Cause
 from trainyard.runs.report import views
 from trainyard.runs.report.continuity_view import continuity_view
-from trainyard.runs.report.figures import learning_figures, resource_figures
+from trainyard.runs.report.figures import learning_figures
 from trainyard.runs.report.page_template import assets, page_template
 from trainyard.runs.report.profile_page import profile_section
 from trainyard.runs.report.tiles import tiles
@@ -71,7 +71,6 @@ def render_report_html(record: RunRecord) -> str:
         failure=views.failure_view(record),
         stop=views.verdict_view(record) or views.money_view(record),
         learning=learning_figures(record),
-        resources=resource_figures(record),
         continuity=continuity_view(record),
         rules=rules_view(record),
         profile=profile_section(record.profile, run_id=record.run_id),
