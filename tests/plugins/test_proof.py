@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
 from sagemaker_engine.testing import faults
-from tests.runs.interrupted_run import Break, InterruptedRun
+from tests.runs.interrupted_run import Break, InterruptedRun, has_every_sample_once
 from tests.runs.sample_run import built_record
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import rules_document, with_log
@@ -100,7 +100,7 @@ def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     first, second = told.attempts
     assert (first.ended_by, second.ended_by) == ("interrupted", "completed")
     assert (first.steps_redone, second.resumed_at, told.final_step) == (3, 15, 30)
-    assert told.has_every_sample_once
+    assert has_every_sample_once(told)
     assert second.waiting_seconds > 0
     for name in NAMES:
         s3.download_file(aws_connection.bucket, f"{prefix}/{name}", str(tmp_path / name))

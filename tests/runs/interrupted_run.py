@@ -23,6 +23,7 @@ from trainyard.runs.continuity.log_lines import write_log
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trainyard.runs.continuity import Continuity
     from trainyard.runs.record import JobRecord, RunRecord
 
 _STEP = re.compile(r"trainyard step=(\d+) ")
@@ -265,3 +266,8 @@ class InterruptedRun:
                 text=f"trainyard {text}",
             )
         )
+
+
+def has_every_sample_once(found: Continuity) -> bool:
+    """Return whether step lines cover each position of the surviving lineage exactly once."""
+    return not (found.samples_repeated or found.samples_missed or found.samples_without_line)
