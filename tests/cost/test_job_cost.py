@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trainyard.catalog.instances import catalogue
-from trainyard.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, spot_line, total_usd
+from trainyard.cost.job_cost import cluster_ceiling, cost_per_unit, job_cost, spot_line, total_usd
 from trainyard.errors import SpecError
 
 PRICED = sorted(n for n, t in catalogue().types.items() if t.price_usd_per_hour is not None)
 
 
 def test_the_ceiling_is_every_instance_for_the_whole_of_max_run() -> None:
-    estimate = cost_ceiling(instance_type="ml.m5.large", instance_count=2, max_run_s=3600)
+    estimate = cluster_ceiling({"ml.m5.large": 2}, max_run_s=3600)
 
     assert estimate.ceiling_usd == pytest.approx(0.23)
     assert estimate.note == (
@@ -25,7 +25,7 @@ def test_the_ceiling_is_every_instance_for_the_whole_of_max_run() -> None:
 
 
 def test_the_ceiling_of_an_unknown_price_is_unknown_and_says_so() -> None:
-    estimate = cost_ceiling(instance_type="ml.p2.xlarge", instance_count=1, max_run_s=60)
+    estimate = cluster_ceiling({"ml.p2.xlarge": 1}, max_run_s=60)
 
     assert estimate.ceiling_usd is None
     assert "price of ml.p2.xlarge is not in the catalogue" in estimate.note
@@ -33,13 +33,11 @@ def test_the_ceiling_of_an_unknown_price_is_unknown_and_says_so() -> None:
 
 def test_the_ceiling_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(SpecError):
-        cost_ceiling(instance_type="ml.m5.tiny", instance_count=1, max_run_s=60)
+        cluster_ceiling({"ml.m5.tiny": 1}, max_run_s=60)
 
 
 def test_spot_keeps_the_on_demand_ceiling_and_says_why() -> None:
-    estimate = cost_ceiling(
-        instance_type="ml.m5.large", instance_count=1, max_run_s=3600, use_spot_instances=True
-    )
+    estimate = cluster_ceiling({"ml.m5.large": 1}, max_run_s=3600, use_spot_instances=True)
 
     assert estimate.ceiling_usd == pytest.approx(0.115)
     assert "spot instances cost less" in estimate.note
@@ -112,7 +110,7 @@ def test_cost_grows_with_time_and_with_instances(
 def test_a_job_within_max_run_never_costs_more_than_its_ceiling(
     name: str, seconds: int, count: int
 ) -> None:
-    ceiling = cost_ceiling(instance_type=name, instance_count=count, max_run_s=seconds).ceiling_usd
+    ceiling = cluster_ceiling({name: count}, max_run_s=seconds).ceiling_usd
     cost = job_cost(job(instance_type=name, billable_seconds=seconds, instance_count=count))
 
     assert ceiling is not None
@@ -133,7 +131,7 @@ def test_cost_per_unit_needs_both() -> None:
 
 
 def test_costs_are_json() -> None:
-    estimate = cost_ceiling(instance_type="ml.m5.large", instance_count=1, max_run_s=1)
+    estimate = cluster_ceiling({"ml.m5.large": 1}, max_run_s=1)
 
     assert json.loads(json.dumps(job_cost(job()).to_dict()))["instance_count"] == 2
     assert json.loads(json.dumps(estimate.to_dict()))["max_run_s"] == 1
@@ -171,9 +169,7 @@ def test_a_job_in_a_training_plan_costs_nothing_and_says_why() -> None:
     note = "in training plan p5-november, whose fee is paid up front"
     snapshot = {"instance_type": "ml.p5.48xlarge", "billable_seconds": 3600, "training_plan": plan}
 
-    ceiling = cost_ceiling(
-        instance_type="ml.p5.48xlarge", instance_count=2, max_run_s=3600, training_plan=plan
-    )
+    ceiling = cluster_ceiling({"ml.p5.48xlarge": 2}, max_run_s=3600, training_plan=plan)
 
     assert (ceiling.ceiling_usd, ceiling.note) == (0.0, note)
     assert (job_cost(snapshot).cost_usd, job_cost(snapshot).note) == (0.0, note)

@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from sagemaker_engine.testing import faults
 from tests.plugins.conftest import connection_json
 from tests.plugins.test_capacity import CAPACITY_ERROR, on_ladder
+from tests.runs.sample_run import built_record
 from trainyard.errors import ContractError, RejectedRequestError, ScriptError, TrainingRunError
 from trainyard.planning.run_plan import plan_run
-from trainyard.runs.builder import build_run_record
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from trainyard.runs.run_tags import Owner
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -254,7 +254,7 @@ def test_report_has_the_cost_of_a_job_whose_task_left_no_result(
     ledger = closed_ledger(ledger_of(task, aws_connection), limit_s=90, pause=stop_once_started)
     assert ledger is not None
 
-    cost = build_run_record(dag_id=task.dag_id, run_id=task.run_id, ledger=ledger.to_dict()).cost
+    cost = built_record(dag_id=task.dag_id, run_id=task.run_id, ledger=ledger.to_dict()).cost
     assert cost["total_usd"] == ledger.total_usd > 0
     assert cost["is_complete"]
 

@@ -17,12 +17,13 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
 from sagemaker_engine.testing import faults
-from tests.runs.interrupted_run import Break, InterruptedRun
+from tests.runs.interrupted_run import Break, InterruptedRun, has_every_sample_once
+from tests.runs.sample_run import built_record
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
-from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.builder import job_record
 from trainyard.runs.continuity.log_lines import read_log
 from trainyard.runs.report.page import rules_view
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -99,11 +100,11 @@ def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     first, second = told.attempts
     assert (first.ended_by, second.ended_by) == ("interrupted", "completed")
     assert (first.steps_redone, second.resumed_at, told.final_step) == (3, 15, 30)
-    assert told.has_every_sample_once
+    assert has_every_sample_once(told)
     assert second.waiting_seconds > 0
     for name in NAMES:
         s3.download_file(aws_connection.bucket, f"{prefix}/{name}", str(tmp_path / name))
-    record = build_run_record(dag_id="d", run_id="r", jobs=jobs, continuity=told.to_dict())
+    record = built_record(dag_id="d", run_id="r", jobs=jobs, continuity=told.to_dict())
     (tmp_path / "report.json").write_text(record.to_json())
     assert main([str(tmp_path)]) == 0
     assert json.loads((tmp_path / "rules.json").read_text()) == proof.rules
@@ -254,7 +255,7 @@ def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any,
     report.put(first.name, verdicts(first.name, num_records=9, text="nan"))
 
     by_log, found = with_log.rules([first, second]), report.rules([first, second])
-    record = build_run_record(dag_id="d", run_id="r", jobs=[first, second], rules=by_log)
+    record = built_record(dag_id="d", run_id="r", jobs=[first, second], rules=by_log)
 
     assert (by_log["judged"], by_log["unwatched"]) == ("statistics and log", ["a-2"])
     assert issues_of(by_log, "NonFinite") == [4], "what the watch of the first job found"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from trainyard.catalog.instances import PRICES_VARIABLE, catalogue, region_findings
-from trainyard.cost.job_cost import cost_ceiling
+from trainyard.cost.job_cost import cluster_ceiling
 from trainyard.errors import Severity, SpecError
 from trainyard.prices.__main__ import main
 
@@ -139,7 +139,7 @@ def test_the_variable_puts_a_refreshed_catalogue_into_effect(
     main(["--refresh", "--region", REGION, "--output", str(output)])
     monkeypatch.setenv(PRICES_VARIABLE, str(output))
 
-    cost = cost_ceiling(instance_type="ml.m5.xlarge", instance_count=2, max_run_s=3600)
+    cost = cluster_ceiling({"ml.m5.xlarge": 2}, max_run_s=3600)
 
     assert cost.ceiling_usd == pytest.approx(0.514)
     assert f"on demand, {REGION}" in cost.note

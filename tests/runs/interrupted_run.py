@@ -13,16 +13,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.runs.sample_run import BEGIN, sample_arguments, training_snapshot
+from tests.runs.sample_run import BEGIN, built_record, sample_arguments, training_snapshot
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
-from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.builder import job_record
 from trainyard.runs.continuity import LogLine, measure_continuity
 from trainyard.runs.continuity.log_lines import write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trainyard.runs.continuity import Continuity
     from trainyard.runs.record import JobRecord, RunRecord
 
 _STEP = re.compile(r"trainyard step=(\d+) ")
@@ -132,7 +133,7 @@ class InterruptedRun:
             "metric_lines": self.history(),
             "continuity": measure_continuity(self.lines, self.jobs).to_dict(),
         }
-        return build_run_record(**{**arguments, **changes})
+        return built_record(**{**arguments, **changes})
 
     def write(self, folder: Path) -> Path:
         """Write what `make run` leaves in the run's folder."""
@@ -265,3 +266,8 @@ class InterruptedRun:
                 text=f"trainyard {text}",
             )
         )
+
+
+def has_every_sample_once(found: Continuity) -> bool:
+    """Return whether step lines cover each position of the surviving lineage exactly once."""
+    return not (found.samples_repeated or found.samples_missed or found.samples_without_line)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainyard.runs.builder import build_run_record, job_record
-
-if TYPE_CHECKING:
-    from trainyard.runs.record import RunRecord
+from trainyard.runs.record import RunRecord
 
 BEGIN = 1_795_000_000.0
 UNIGRAM = 3.187
@@ -21,7 +19,18 @@ REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 def sample_record(**changes: Any) -> RunRecord:
     """Return the record of a run that succeeded, with the builder's arguments changed as given."""
-    return build_run_record(**{**sample_arguments(), **changes})
+    return built_record(**{**sample_arguments(), **changes})
+
+
+def built_record(**arguments: Any) -> RunRecord:
+    """Return the record that the builder makes of its own arguments and of the record's fields."""
+    derived = {name: arguments.pop(name) for name in _DERIVED_FROM if name in arguments}
+    return build_run_record(RunRecord(**arguments), **derived)
+
+
+_DERIVED_FROM = frozenset(
+    {"tasks", "jobs", "dataset_uri", "shard_index", "was_dataset_reused", "metric_lines", "model"}
+)
 
 
 def sample_arguments() -> dict[str, Any]:
@@ -68,10 +77,6 @@ def sample_arguments() -> dict[str, Any]:
             "model_package_arn": f"{ARN}:model-package/trainyard/3",
             "model_package_group": "trainyard",
             "approval_status": "PendingManualApproval",
-        },
-        "links": {
-            "Run in Airflow": "http://127.0.0.1:8080/dags/train_end_to_end",
-            "Output": f"{BUCKET}/trainyard/runs/train_end_to_end/x/output",
         },
     }
 

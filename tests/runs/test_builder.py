@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.runs.sample_run import sample_record, sample_tasks, training_snapshot
-from trainyard.runs.builder import build_run_record, job_record, read_events, thinned
+from tests.runs.sample_run import built_record, sample_record, sample_tasks, training_snapshot
+from trainyard.runs.builder import job_record, read_events, thinned
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_unknown_price_makes_the_sum_unknown_not_zero() -> None:
 
 
 def test_a_run_without_jobs_cost_nothing() -> None:
-    assert build_run_record(dag_id="d", run_id="r").cost["total_usd"] == 0
+    assert built_record(dag_id="d", run_id="r").cost["total_usd"] == 0
 
 
 def test_a_failed_attempt_costs_too() -> None:

@@ -7,9 +7,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.runs.sample_run import sample_record
+from tests.runs.sample_run import built_record, sample_record
 from trainyard.errors import ContractError
-from trainyard.runs.builder import build_run_record
 from trainyard.runs.record import RunRecord, TaskRecord
 
 SCALARS = (
@@ -27,8 +26,15 @@ def test_a_record_reads_back_as_it_was_written() -> None:
     assert RunRecord.from_json(record.to_json()) == record
 
 
+def test_an_earlier_document_with_members_that_are_no_longer_written_is_read() -> None:
+    record = sample_record()
+    earlier = {**json.loads(record.to_json()), "links": {}, "resources": []}
+
+    assert RunRecord.from_json(json.dumps(earlier)) == record
+
+
 def test_a_record_of_almost_nothing_reads_back_too() -> None:
-    record = build_run_record(dag_id="d", run_id="r")
+    record = built_record(dag_id="d", run_id="r")
 
     assert RunRecord.from_json(record.to_json()) == record
     assert record.status == "running"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.runs.sample_run import (
+    built_record,
     metric_lines,
     sample_record,
     sample_tasks,
@@ -18,12 +19,13 @@ from tests.runs.sample_run import (
     training_snapshot,
 )
 from trainyard.errors import Finding, SpecError
-from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.builder import job_record
+from trainyard.runs.ledger import Ledger, LedgerEntry, PaidKind
 from trainyard.runs.record import MoneyStop, RunRecord
 from trainyard.runs.report.axes import TIMES
 from trainyard.runs.report.page import render_report_html
 
-SECTIONS = {"learning", "goodput", "timeline", "jobs", "data", "model", "links", "configuration"}
+SECTIONS = {"learning", "goodput", "timeline", "jobs", "data", "model", "configuration"}
 FAILURE = {
     "task_id": "train",
     "error": "ScriptError",
@@ -198,7 +200,6 @@ def test_text_of_the_run_is_escaped() -> None:
             run_id=nasty,
             conf={"source": nasty, nasty: nasty},
             failure={"what": nasty, "log_tail": [nasty]},
-            links={nasty: f"javascript:{nasty}"},
             jobs=[job_record(nasty, training_snapshot(name=nasty))],
         )
     )
@@ -217,12 +218,7 @@ def test_text_of_the_run_is_escaped() -> None:
         ({"metric_lines": metric_lines()}, {"learning"}),
         ({"metric_lines": ['{"event": "done", "step": 3}']}, set()),
         ({"shard_index": shard_index()}, {"data", "model"}),
-        ({"links": {"a": "s3://b"}}, {"links"}),
         ({"evaluation": {"metrics": {"test_loss": 1.0}}}, {"model"}),
-        (
-            {"resources": [{"time": 1.0, "host": "algo-1", "cpu_percent": 50.0}]},
-            {"resources"},
-        ),
         (
             {"jobs": [job_record("train", training_snapshot(transitions=[]))]},
             {"jobs", "model"},
@@ -232,7 +228,7 @@ def test_text_of_the_run_is_escaped() -> None:
     ids=lambda v: ",".join(v) if isinstance(v, dict) else None,
 )
 def test_a_part_without_content_is_left_out(arguments: dict[str, Any], sections: set[str]) -> None:
-    parsed = ParsedPage(render_report_html(build_run_record(dag_id="d", run_id="r", **arguments)))
+    parsed = ParsedPage(render_report_html(built_record(dag_id="d", run_id="r", **arguments)))
 
     assert set(parsed.sections) == sections
 
@@ -319,9 +315,18 @@ def test_cost_of_a_warm_pool_is_part_of_the_total() -> None:
     train = alone.job_of("train")
     assert train is not None
     seconds = train.cost["billable_seconds"] + 3600
-    entry = {"kind": "training", "name": train.name, "billable_seconds": seconds}
+    entry = LedgerEntry(
+        kind=PaidKind.TRAINING,
+        name=train.name,
+        task_id="train",
+        intended_at=1.0,
+        status="Completed",
+        settled_at=2.0,
+        billable_seconds=seconds,
+        cost_usd=1.0,
+    )
 
-    record = sample_record(ledger={"entries": [entry], "unsettled": [], "total_usd": 1.0})
+    record = sample_record(ledger=Ledger.of([entry]).to_dict())
 
     held_usd = train.cost["price_usd_per_hour"] * train.cost["instance_count"]
     assert record.cost["warm_pool_usd"] == pytest.approx(held_usd)
@@ -332,14 +337,14 @@ def test_cost_of_a_warm_pool_is_part_of_the_total() -> None:
 def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
 
-    text = page(tasks=[*sample_tasks()[:3], skipped], evaluation=None).text
+    text = page(tasks=[*sample_tasks()[:3], skipped], evaluation={}).text
 
     assert "not measured the training ended before its last step" in text
 
 
 def test_stages_that_a_dag_lacks_are_reported_as_such() -> None:
     tasks = [each for each in sample_tasks() if each["task_id"] not in {"evaluate", "register"}]
-    text = page(tasks=tasks, evaluation=None, model=None).text
+    text = page(tasks=tasks, evaluation={}, model=None).text
 
     assert "not measured this DAG has no evaluation" in text
     assert "not registered this DAG has no registration" in text
@@ -357,7 +362,7 @@ def test_an_own_script_is_shown_by_its_own_figures() -> None:
     conf = {"entry_point": "train.py", "register_when": "bleu > 30"}
 
     measured = page(conf=conf, evaluation={"metrics": {"bleu": 31.52, "chrf": 0.61}}).text
-    unmeasured = page(conf=conf, tasks=[*sample_tasks()[:3], skipped], evaluation=None).text
+    unmeasured = page(conf=conf, tasks=[*sample_tasks()[:3], skipped], evaluation={}).text
 
     assert "bleu 31.52 chrf 0.61" in measured
     assert "train.py" in measured

@@ -93,10 +93,10 @@ def test_the_default_image_is_the_catalogue_s(
 def test_the_sdk_agrees_with_the_catalogue_in_every_region() -> None:
     from sagemaker.core import image_uris  # type: ignore[import-untyped]  # ships no types
 
-    pinned = training_images().pytorch
+    version = training_images().versions["pytorch"]
     sdk = image_uris.config_for_framework("pytorch-amzn2023")["training"]["versions"]
 
-    assert sdk[pinned.version]["registries"] == pinned.accounts
+    assert sdk[version]["registries"] == aws_images.aws_images().accounts["pytorch"]
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "cn-north-1", "us-gov-west-1"])
@@ -108,7 +108,7 @@ def test_the_sdk_agrees_with_the_default_image(region: str, instance_type: str) 
     told = image_uris.retrieve(
         "pytorch-amzn2023",
         region,
-        version=training_images().pytorch.version,
+        version=training_images().versions["pytorch"],
         instance_type=instance_type,
         image_scope="training",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import cost_ceiling, job_cost, total_usd
+from trainyard.cost.job_cost import cluster_ceiling, job_cost, total_usd
 from trainyard.errors import BudgetExceededError, SpecError
 from trainyard.units import format_usd
 
@@ -25,9 +25,8 @@ def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
     Spot counts at the on-demand price. Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 0.23 USD.
     """
     try:
-        estimate = cost_ceiling(
-            instance_type=rung.instance_type,
-            instance_count=rung.instance_count or 1,
+        estimate = cluster_ceiling(
+            {rung.instance_type: rung.instance_count or 1},
             max_run_s=max_run_s,
             training_plan=rung.training_plan,
         )

@@ -66,60 +66,34 @@ class JobCost:
         return asdict(self)
 
 
-def cost_ceiling(
-    *,
-    instance_type: str,
-    instance_count: int,
-    max_run_s: int,
-    use_spot_instances: bool = False,
-    training_plan: str | None = None,
-    prices: Catalogue | None = None,
-) -> CostEstimate:
-    """Return the most that a job can cost.
-
-    A job in a training plan costs nothing: the plan is paid up front.
-
-    Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 2 x 0.115 = 0.23 USD.
-
-    Raises:
-        SpecError: the instance type is not in the catalogue.
-    """
-    return cluster_ceiling(
-        {instance_type: instance_count},
-        max_run_s=max_run_s,
-        use_spot_instances=use_spot_instances,
-        training_plan=training_plan,
-        prices=prices,
-    )
-
-
 def cluster_ceiling(
     instances: Mapping[str, int],
     *,
     max_run_s: int,
     use_spot_instances: bool = False,
     training_plan: str | None = None,
-    prices: Catalogue | None = None,
 ) -> CostEstimate:
-    """Return the most that a job on instances of one or more types can cost, as `cost_ceiling`.
+    """Return the most that a job on instances of one or more types can cost.
 
-    Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at 1.408 USD/h for 3600 s: 0.204 + 2.816 = 3.02 USD.
+    A job in a training plan costs nothing: the plan is paid up front.
+
+    Worked examples, for 3600 s: 2 x ml.m5.large at 0.115 USD/h: 2 x 0.115 = 0.23 USD. 1 x ml.c5.xlarge at 0.204 and
+    2 x ml.g5.xlarge at 1.408 USD/h: 0.204 + 2.816 = 3.02 USD.
 
     Args:
         instances: number of instances by type.
         max_run_s: longest run of the job in seconds.
         use_spot_instances: whether the job runs on spot, whose price is not known in advance.
         training_plan: training plan that already covers the job's cost, or None.
-        prices: prices of the types; None for the catalogue's.
 
     Raises:
         SpecError: an instance type is not in the catalogue.
     """
-    table = prices or catalogue()
+    table = catalogue()
     for name in instances:
         table.find(name)
     count, names = sum(instances.values()), ", ".join(instances)
-    price = 0.0 if training_plan else mean_price(instances, prices=table)
+    price = 0.0 if training_plan else mean_price(instances)
     spot = (
         "; spot instances cost less, and waiting for them costs nothing"
         if use_spot_instances
@@ -144,18 +118,18 @@ def cluster_ceiling(
     )
 
 
-def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobCost:
+def job_cost(job: Mapping[str, Any]) -> JobCost:
     """Return the cost of a job, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
     Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason. A
     job in a training plan costs 0 USD. With instance groups, the price is the mean over all instances. An AutoML job
     costs the sum over its jobs, `children_usd`.
     """
-    table = prices or catalogue()
+    table = catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
     billable, training = job.get("billable_seconds"), job.get("training_seconds")
     instances = _instances(job)
-    price = mean_price(instances, prices=table)
+    price = mean_price(instances)
     plan, children_usd = job.get("training_plan"), job.get("children_usd")
     price = 0.0 if plan else price
     fraction = 1 - billable / training if billable is not None and training else None
@@ -176,19 +150,17 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
     )
 
 
-def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
+def spot_line(job: Mapping[str, Any]) -> str | None:
     """Return interruptions, waiting and savings of an ended spot job in one line.
 
     Return None for a job that was not on spot, and for a hyperparameter search. Example:
     `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
 
-    Args:
-        job: the job's snapshot as a mapping (`JobSnapshot.to_dict`).
-        prices: prices of the types; None for the catalogue's.
+    `job` is the job's snapshot as a mapping (`JobSnapshot.to_dict`).
     """
     if not job.get("is_spot") or job.get("kind") == "tuning":
         return None
-    cost, waited_s = job_cost(job, prices=prices), job.get("waiting_seconds")
+    cost, waited_s = job_cost(job), job.get("waiting_seconds")
     count = int(job.get("interruptions") or 0)
     parts = [f"{count} interruption{'' if count == 1 else 's'}"]
     parts += [] if waited_s is None else [f"waited {format_duration(waited_s)}"]
@@ -200,16 +172,13 @@ def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str
     return "spot: " + ", ".join(parts)
 
 
-def mean_price(instances: Mapping[str, int], *, prices: Catalogue | None = None) -> float | None:
+def mean_price(instances: Mapping[str, int]) -> float | None:
     """Return the mean on-demand price of an instance in USD per hour; None if a price is unknown, or without instances.
 
-    Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at 1.408: 3.02 / 3 = 1.0067 USD per hour.
-
-    Args:
-        instances: number of instances by type.
-        prices: prices of the types; None for the catalogue's.
+    `instances` is the number of instances by type. Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at
+    1.408: 3.02 / 3 = 1.0067 USD per hour.
     """
-    table = prices or catalogue()
+    table = catalogue()
     known = {name: price for name in instances if (price := _price(name, table)) is not None}
     if not instances or len(known) < len(instances):
         return None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.catalog.instances import ranks_on
-from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.cost.job_cost import CostEstimate, cluster_ceiling
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
 from trainyard.planning.evaluation_plan import processing_run_s
 from trainyard.planning.run_cost import rung_estimate, total_cost
@@ -217,10 +217,8 @@ def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
     if not run.shard_instance_count:
         return {}
     return {
-        TaskId.SHARD: cost_ceiling(
-            instance_type=run.shard_instance_type,
-            instance_count=run.shard_instance_count,
-            max_run_s=processing_run_s(run),
+        TaskId.SHARD: cluster_ceiling(
+            {run.shard_instance_type: run.shard_instance_count}, max_run_s=processing_run_s(run)
         )
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainyard.cost.job_cost import CostEstimate, cluster_ceiling, cost_ceiling
+from trainyard.cost.job_cost import CostEstimate, cluster_ceiling
 from trainyard.planning.cap_plan import RunCost, cap_plan
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
@@ -159,16 +159,12 @@ def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     if evaluating[0].place is Place.PROCESSING:
         estimates[TaskId.EVALUATE] = _dearest(
-            cost_ceiling(
-                instance_type=each.instance_type, instance_count=1, max_run_s=each.max_run_s
-            )
+            cluster_ceiling({each.instance_type: 1}, max_run_s=each.max_run_s)
             for each in evaluating
         )
     if conf.shard_instance_count:
-        estimates[TaskId.SHARD] = cost_ceiling(
-            instance_type=conf.shard_instance_type,
-            instance_count=conf.shard_instance_count,
-            max_run_s=processing_run_s(conf),
+        estimates[TaskId.SHARD] = cluster_ceiling(
+            {conf.shard_instance_type: conf.shard_instance_count}, max_run_s=processing_run_s(conf)
         )
     return estimates
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue, largest_volume_gb, volume_findings
-from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.cost.job_cost import CostEstimate, cluster_ceiling
 from trainyard.errors import Finding, Severity, SpecError
 from trainyard.planning.cap_plan import cap_plan, keep_cap
 from trainyard.planning.evaluation_plan import LONGEST_DERIVED_S, SMALL_TYPE
@@ -186,10 +186,8 @@ def _estimates(conf: ScriptConf) -> Mapping[str, CostEstimate]:
     if test := smoke_conf(conf):
         estimates[TaskId.SMOKE_TEST] = training_estimate(test)
     if evaluation := script_evaluation(conf):
-        estimates[TaskId.EVALUATE] = cost_ceiling(
-            instance_type=evaluation.instance_type,
-            instance_count=1,
-            max_run_s=evaluation.max_run_s,
+        estimates[TaskId.EVALUATE] = cluster_ceiling(
+            {evaluation.instance_type: 1}, max_run_s=evaluation.max_run_s
         )
     return estimates
 

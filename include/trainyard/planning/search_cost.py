@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainyard.cost.job_cost import cost_ceiling
+from trainyard.cost.job_cost import cluster_ceiling
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.run_conf_tuning import search_of
 from trainyard.units import format_duration, format_usd
@@ -51,9 +51,8 @@ def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
     search = search_of(conf)
     if search is None:
         return None
-    trial = cost_ceiling(
-        instance_type=conf.instance_type,
-        instance_count=search.instance_count,
+    trial = cluster_ceiling(
+        {conf.instance_type: search.instance_count},
         max_run_s=search.max_run_s,
         use_spot_instances=conf.use_spot_instances,
     )

@@ -133,9 +133,9 @@ def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
     return ()
 
 
-def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[ConfiguredRule, ...]:
+def default_rules() -> tuple[ConfiguredRule, ...]:
     """Return all rules of the catalogue. Those that run only on request are marked as left out, with the reason."""
-    rules = (make_rule(name, {}, profile=profile) for name in RULES)
+    rules = (make_rule(name, {}, profile=RuleProfile.ROBUST) for name in RULES)
     return tuple(
         ConfiguredRule(
             name=each.name,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.record import (
     FAILED,
+    RUNNING,
     STOPPED_BY_CAP,
     STOPPED_BY_RULE,
     STOPPED_IDLE,
     SUCCEEDED,
     DatasetRecord,
     JobRecord,
-    MoneyStop,
     RunRecord,
     ShardRecord,
     SourceRecord,
@@ -34,103 +34,45 @@ _SPLITS = ("train", "validation", "test")
 
 
 def build_run_record(
+    known: RunRecord,
     *,
-    dag_id: str,
-    run_id: str,
-    run_type: str | None = None,
-    started_at: float | None = None,
-    ended_at: float | None = None,
-    conf: Mapping[str, Any] | None = None,
-    plan: Mapping[str, Any] | None = None,
     tasks: Iterable[Mapping[str, Any]] = (),
     jobs: Iterable[JobRecord] = (),
     dataset_uri: str | None = None,
     shard_index: Mapping[str, Any] | None = None,
     was_dataset_reused: bool = False,
     metric_lines: Iterable[str] = (),
-    evaluation: Mapping[str, Any] | None = None,
-    resources: Iterable[Mapping[str, Any]] = (),
-    code_sha256: str | None = None,
     model: Mapping[str, Any] | None = None,
-    links: Mapping[str, str] | None = None,
-    continuity: Mapping[str, Any] | None = None,
-    rules: Mapping[str, Any] | None = None,
-    profile: Mapping[str, Any] | None = None,
-    tuning: Mapping[str, Any] | None = None,
-    ledger: Mapping[str, Any] | None = None,
-    verdict: Mapping[str, Any] | None = None,
-    cap_stop: MoneyStop | None = None,
-    idle_stop: MoneyStop | None = None,
-    failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
-    """Return the record of a run, complete or not. Only the ids are required.
+    """Return the record of a run, complete or not, with its status, costs and goodput.
 
     Args:
-        dag_id: id of the DAG.
-        run_id: id of the run.
-        run_type: Airflow's type of the run, such as `manual`.
-        started_at: start of the run, epoch seconds.
-        ended_at: end of the run, epoch seconds; None while it runs.
-        conf: the run's conf.
-        plan: the plan that preflight made.
+        known: record with the fields that are stored unchanged, such as the ids, the conf and the ledger.
         tasks: rows with task_id, state, start, end, try_number and map_index, without the reporting task.
         jobs: results of `job_record` for all attempts, oldest first.
         dataset_uri: prefix of the data set.
         shard_index: the parsed index.json.
         was_dataset_reused: whether the data set existed before the run.
         metric_lines: the lines of metrics.jsonl.
-        evaluation: the parsed evaluation.json.
-        resources: samples of the hosts, as `RunRecord` has them.
-        code_sha256: digest of the code archive.
         model: result of the registration, with model_package_arn, model_package_group and approval_status.
-        links: addresses by name.
-        continuity: content of continuity.json.
-        rules: content of rules.json.
-        profile: summary of the profile.
-        tuning: content of tuning.json, the run's search.
-        ledger: the paid resources, as `Ledger.to_dict` returns them.
-        verdict: the verdict of the rule that ended the training.
-        cap_stop: the stop of a training by its cost cap.
-        idle_stop: the stop of a training whose accelerators were idle.
-        failure: task_id and the error's `to_dict()`, optionally with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
     history = thinned(read_events(metric_lines), MOST_EVENTS)
-    registered = dict(model or {})
-    return RunRecord(
-        run_id=run_id,
-        dag_id=dag_id,
-        status=_status(task_records, failure, verdict, cap_stop, idle_stop),
-        run_type=run_type,
-        started_at=started_at,
-        ended_at=ended_at,
-        conf=dict(conf or {}),
-        plan=dict(plan or {}),
+    registered = model or {}
+    return replace(
+        known,
+        status=_status(task_records, known),
         tasks=task_records,
         jobs=job_records,
         dataset=_dataset(dataset_uri, shard_index, was_reused=was_dataset_reused),
         history=history,
-        evaluation=finite(evaluation or {}),
-        resources=tuple(dict(each) for each in resources),
-        code_sha256=code_sha256,
+        evaluation=finite(known.evaluation),
         model_package_arn=registered.get("model_package_arn"),
         model_package_group=registered.get("model_package_group"),
         approval_status=registered.get("approval_status"),
-        cost=run_money(job_records, plan or {}, history, conf or {}, ledger),
-        links=dict(links or {}),
-        continuity=None if continuity is None else dict(continuity),
-        rules=None if rules is None else dict(rules),
-        profile=None if profile is None else dict(profile),
-        tuning=None if tuning is None else dict(tuning),
-        goodput=_goodput(
-            started_at, ended_at, task_records, job_records, continuity or {}, profile or {}
-        ),
-        ledger=None if ledger is None else dict(ledger),
-        verdict=None if verdict is None else dict(verdict),
-        cap_stop=cap_stop,
-        idle_stop=idle_stop,
-        failure=None if failure is None else dict(failure),
+        cost=run_money(job_records, known.plan, history, known.conf, known.ledger),
+        goodput=_goodput(known, task_records, job_records),
     )
 
 
@@ -239,19 +181,15 @@ def _task(each: Mapping[str, Any]) -> TaskRecord:
 
 
 def _goodput(
-    started_at: float | None,
-    ended_at: float | None,
-    tasks: Sequence[TaskRecord],
-    jobs: Sequence[JobRecord],
-    continuity: Mapping[str, Any],
-    profile: Mapping[str, Any],
+    known: RunRecord, tasks: Sequence[TaskRecord], jobs: Sequence[JobRecord]
 ) -> dict[str, Any] | None:
-    if started_at is None or ended_at is None:
+    if known.started_at is None or known.ended_at is None:
         return None
-    step_time = profile.get("step_time") or {}
+    continuity = known.continuity or {}
+    step_time = (known.profile or {}).get("step_time") or {}
     return goodput(
-        begun_at=started_at,
-        ended_at=ended_at,
+        begun_at=known.started_at,
+        ended_at=known.ended_at,
         tasks=[asdict(each) for each in tasks],
         jobs=[asdict(each) for each in jobs],
         starts=list(_starts(continuity)),
@@ -280,24 +218,18 @@ def _instances(attempt: Mapping[str, Any]) -> tuple[str, int]:
     return attempt["job"], attempt["instance_attempt"]
 
 
-def _status(
-    tasks: Sequence[TaskRecord],
-    failure: Mapping[str, Any] | None,
-    verdict: Mapping[str, Any] | None,
-    cap_stop: MoneyStop | None,
-    idle_stop: MoneyStop | None,
-) -> str:
+def _status(tasks: Sequence[TaskRecord], known: RunRecord) -> str:
     states = {task.state for task in tasks if not task.is_failed_watch}
-    if failure is not None or states & _FAILED_STATES:
+    if known.failure is not None or states & _FAILED_STATES:
         return FAILED
-    if verdict is not None:
+    if known.verdict is not None:
         return STOPPED_BY_RULE
-    if cap_stop is not None:
+    if known.cap_stop is not None:
         return STOPPED_BY_CAP
-    if idle_stop is not None:
+    if known.idle_stop is not None:
         return STOPPED_IDLE
     is_over = states <= {"success", "skipped", "removed"}
-    return SUCCEEDED if tasks and is_over else "running"
+    return SUCCEEDED if tasks and is_over else RUNNING
 
 
 def _dataset(

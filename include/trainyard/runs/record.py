@@ -20,6 +20,7 @@ STOPPED_BY_CAP = "stopped by its cost cap"
 STOPPED_IDLE = "stopped: idle accelerators"
 SUCCEEDED = "succeeded"
 FAILED = "failed"
+RUNNING = "running"
 VERSION = 1
 
 
@@ -197,8 +198,6 @@ class RunRecord:
             `stopped: idle accelerators`.
         history: metric events of the training script, oldest first (`event`, `time` and the event's
             values), thinned if there are very many.
-        resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
-            none.
         cost: the costs of the run, with these members. A member without a value is None or absent.
 
             - total_usd: known costs of all jobs and warm pools, also of jobs that only the ledger has.
@@ -233,7 +232,7 @@ class RunRecord:
 
     run_id: str
     dag_id: str
-    status: str
+    status: str = RUNNING
     run_type: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -244,13 +243,11 @@ class RunRecord:
     dataset: DatasetRecord | None = None
     history: tuple[Mapping[str, Any], ...] = ()
     evaluation: Mapping[str, Any] = field(default_factory=dict)
-    resources: tuple[Mapping[str, Any], ...] = ()
     code_sha256: str | None = None
     model_package_arn: str | None = None
     model_package_group: str | None = None
     approval_status: str | None = None
     cost: Mapping[str, Any] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
     continuity: Mapping[str, Any] | None = None
     rules: Mapping[str, Any] | None = None
     profile: Mapping[str, Any] | None = None
@@ -323,11 +320,14 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
         for each in data["jobs"]
     )
     return {
-        **data,
+        **{name: value for name, value in data.items() if name not in _NO_LONGER_WRITTEN},
         "tasks": tuple(TaskRecord(**each) for each in data["tasks"]),
         "jobs": tuple(JobRecord(**each) for each in jobs),
         "dataset": dataset,
         "history": tuple(data["history"]),
-        "resources": tuple(data["resources"]),
         **{name: MoneyStop(**data[name]) for name in ("cap_stop", "idle_stop") if data.get(name)},
     }
+
+
+_NO_LONGER_WRITTEN = frozenset({"links", "resources"})
+"""Members of earlier documents. They were always empty."""

@@ -1,4 +1,4 @@
-"""URIs of AWS's images from the catalogue: the pinned PyTorch default, and the dated table of all others."""
+"""URIs of AWS's images from the catalogue: the pinned default versions, and the dated table of images."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ def image_uri(
 ) -> str:
     """Return the URI of AWS's image for the framework.
 
-    The default of PyTorch is pinned (`trainyard/catalog/training_images.json`), every other image is in the table
-    (`aws_images.json` there). The version of Hugging Face is the version of transformers; its image has the newest
+    Default versions are pinned (`trainyard/catalog/training_images.json`); the images are in `aws_images.json` there.
+    The version of Hugging Face is the version of transformers; its image has the newest
     torch that AWS offers for it. `has_model_parallel` selects the image of the model parallel library (SMP v2), an
     extension of the PyTorch image.
 
     Raises:
         SpecError: there is no image for the framework, version or region; the message lists the known values.
     """
-    pinned = training_images().pytorch
-    is_default = framework == "pytorch" and pinned.has_version(framework_version)
-    if is_default and not has_model_parallel and not _is_trainium(instance_type):
-        return _pinned_uri(region, instance_type, py_version)
-    images = aws_images()
+    images, defaults, processor = aws_images(), training_images(), _processor(instance_type)
+    version = framework_version or defaults.versions.get(framework)
+    is_default = framework == "pytorch" and defaults.is_default_pytorch(framework_version)
+    if is_default and not has_model_parallel and processor != "trainium":
+        version = defaults.versions["pytorch"]
+        _check_default(region, version, py_version)
     try:
         name = images.name(
             _MODEL_PARALLEL if has_model_parallel else framework,
-            version=framework_version or training_images().version(framework),
-            processor=_processor(instance_type),
+            version=version,
+            processor=processor,
             py_version=py_version,
         )
         return images.uri(name, region=region, dns_suffix=_dns_suffix(region))
@@ -64,11 +65,12 @@ def image_uri(
 def image_python(uri: str | None) -> Version | None:
     """Return the Python version of one of AWS's images, such as (3, 12); None for any other image, or if unknown."""
     repository, _, tag = (uri or "").rpartition("/")[2].partition(":")
-    pinned = training_images().pytorch
-    if repository not in {pinned.repository, *aws_images().accounts}:
+    images, defaults = aws_images(), training_images()
+    if repository not in images.accounts:
         return None
-    named = pinned.py_version if tag in pinned.tags.values() else tag
-    found = re.search(r"\bpy(3)(\d+)\b", named)
+    of_default = images.images["pytorch"][defaults.versions["pytorch"]].values()
+    is_default = any(f"{repository}:{tag}" in each.values() for each in of_default)
+    found = re.search(r"\bpy(3)(\d+)\b", defaults.pytorch_python if is_default else tag)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -78,33 +80,31 @@ def _processor(instance_type: str) -> str:
     return "gpu" if _has_gpu(instance_type) else "cpu"
 
 
-def _pinned_uri(region: str, instance_type: str, py_version: str | None) -> str:
-    """Return the default image's URI.
+def _check_default(region: str, version: str, py_version: str | None) -> None:
+    """Check that the default image can be used.
 
     Raises:
         SpecError: the image has another Python version, or AWS has no registry for it in the region.
     """
-    pinned = training_images().pytorch
-    if py_version not in (None, pinned.py_version):
+    python, accounts = training_images().pytorch_python, aws_images().accounts["pytorch"]
+    if py_version not in (None, python):
         wrong = Finding(
             where="py_version",
-            what=f"is not the Python version of AWS's PyTorch {pinned.version} image",
+            what=f"is not the Python version of AWS's PyTorch {version} image",
             got=py_version,
-            allowed=pinned.py_version,
+            allowed=python,
             next_step="remove it, or also set framework_version",
         )
-        raise SpecError([wrong], subject="image")
-    if region not in pinned.accounts:
+        raise SpecError(wrong, subject="image")
+    if region not in accounts:
         wrong = Finding(
             where="region",
             what="has no registry of AWS's PyTorch images",
             got=region,
-            allowed=", ".join(sorted(pinned.accounts)),
+            allowed=", ".join(sorted(accounts)),
             next_step="set image_uri to an image in a registry of this region",
         )
-        raise SpecError([wrong], subject="image")
-    processor = "gpu" if _has_gpu(instance_type) else "cpu"
-    return pinned.uri(region=region, processor=processor, dns_suffix=_dns_suffix(region))
+        raise SpecError(wrong, subject="image")
 
 
 def _has_gpu(instance_type: str) -> bool:

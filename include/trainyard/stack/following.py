@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ class RunView:
     job_task: str | None = None
     cost_usd: float | None = None
     max_cost_usd: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:

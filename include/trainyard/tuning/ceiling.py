@@ -21,7 +21,6 @@ from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainyard.catalog.instances import Catalogue
     from trainyard.specs.training_job import TrainingJobSpec
     from trainyard.specs.tuning_job import TuningJobSpec
     from trainyard.tuning.trials import Trial
@@ -68,7 +67,7 @@ class SearchVerdict:
     reason: str
 
 
-def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> float | None:
+def usd_per_s(training: TrainingJobSpec) -> float | None:
     """Return the on-demand price of one second of a trial; None if it is unknown.
 
     If a trial may get several instance types, the most expensive one counts. Worked example: 2 x ml.m5.large at 0.115
@@ -82,7 +81,7 @@ def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> 
             {each.instance_type: each.instance_count or count}
             for each in training.instance_preferences
         ] or [{training.instance_type or "": count}]
-    rates = [price_per_s(mean_price(each, prices=prices), sum(each.values())) for each in clusters]
+    rates = [price_per_s(mean_price(each), sum(each.values())) for each in clusters]
     known = [each for each in rates if each is not None]
     return max(known) if len(known) == len(rates) else None
 
@@ -101,14 +100,14 @@ def instances(training: TrainingJobSpec) -> str:
     return " or ".join(choices or [f"{count} x {training.instance_type}"])
 
 
-def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
+def estimate(spec: TuningJobSpec) -> SearchEstimate:
     """Return the most that a search can cost, as if every trial ran for its full max_run.
 
     A time limit of the search gives a second bound: `max_parallel_jobs` trials that run for the whole limit. The
     smaller bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
     12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
-    rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run
+    rate, max_run_s = usd_per_s(spec.training), spec.training.max_run
     seconds = [
         *([] if spec.num_trials is None else [spec.num_trials * max_run_s]),
         *([] if spec.max_runtime_s is None else [spec.max_runtime_s * spec.max_parallel_jobs]),

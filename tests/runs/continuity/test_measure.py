@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.runs.interrupted_run import Break, InterruptedRun, loss_of
+from tests.runs.interrupted_run import Break, InterruptedRun, has_every_sample_once, loss_of
 from tests.runs.sample_run import BEGIN, training_snapshot
 from trainyard.errors import ContractError
 from trainyard.runs.builder import job_record
@@ -69,7 +69,7 @@ def test_a_plain_run_has_one_attempt_and_lost_nothing() -> None:
 
     assert found.is_unbroken
     assert found.is_finished
-    assert found.has_every_sample_once
+    assert has_every_sample_once(found)
     assert (found.interruptions, found.steps_redone, found.lost_seconds) == (0, 0, 0)
     assert found.samples_seen == 60 * 4
     assert found.epochs == pytest.approx(240 / 211, abs=1e-6)
@@ -124,7 +124,7 @@ def test_a_resume_at_step_0_after_damaged_checkpoints_keeps_nothing_of_what_was_
     assert [each.resumed_at for each in found.attempts] == [0, 16, 0]
     assert [each.steps_kept for each in found.attempts] == [0, 0, 60]
     assert found.steps_redone == 20 + 8  # 24 is the last that the second says: its checkpoint
-    assert found.has_every_sample_once
+    assert has_every_sample_once(found)
 
 
 def test_another_job_is_another_attempt_and_its_wait_begins_with_the_end_of_the_last() -> None:
@@ -179,7 +179,7 @@ def test_positions_after_the_last_line_are_counted_apart() -> None:
 
     assert found.attempts[0].last_step_logged == 10
     assert (found.samples_without_line, found.samples_missed) == ((16 - 10) * 4, 0)
-    assert not found.has_every_sample_once
+    assert not has_every_sample_once(found)
 
 
 def test_a_missing_line_between_two_others_is_a_miss() -> None:

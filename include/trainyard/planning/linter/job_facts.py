@@ -95,7 +95,9 @@ def _default_version(spec: TrainingJobSpec) -> str | None:
     """Return the default image's version; None if the spec has its own image or algorithm, or no version is pinned."""
     has_own_image = bool(spec.image_uri or spec.algorithm_name)
     is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
-    return None if has_own_image or not is_pinned else training_images().version(spec.framework)
+    return (
+        None if has_own_image or not is_pinned else training_images().versions.get(spec.framework)
+    )
 
 
 def framework_of_image(name: str) -> str | None:

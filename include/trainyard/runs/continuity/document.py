@@ -173,11 +173,6 @@ class Continuity:
         """True if there was a single attempt."""
         return len(self.attempts) == 1
 
-    @property
-    def has_every_sample_once(self) -> bool:
-        """True if step lines cover each position of the surviving lineage exactly once."""
-        return not (self.samples_repeated or self.samples_missed or self.samples_without_line)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the document as JSON-safe data, with lists instead of tuples."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))

@@ -1,10 +1,10 @@
-"""Charts of a run's metric events and resources. A chart without data is omitted."""
+"""Charts of a run's metric events. A chart without data is omitted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -20,7 +20,7 @@ from trainyard.runs.report.line_chart import (
 from trainyard.runs.report.marks import CurveMark, Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from trainyard.runs.continuity import Attempt
     from trainyard.runs.record import RunRecord
@@ -62,20 +62,6 @@ def learning_figures(record: RunRecord) -> list[Figure]:
     loss = _loss(record, is_tokens=is_tokens)
     singles = [_single(record, *each, frame=frame) for each in there]
     return [loss, *singles] if loss else singles
-
-
-def resource_figures(record: RunRecord) -> list[Figure]:
-    """Return the charts of CPU, memory and GPU by host over time for which there are samples."""
-    samples = [each for each in record.resources if each.get("time") is not None]
-    if not samples:
-        return []
-    begin = min(each["time"] for each in samples)
-    figures = (
-        _by_host(samples, begin, "cpu_percent", "Processor", "CPU used (%)", 1.0),
-        _by_host(samples, begin, "memory_bytes", "Memory", "memory used (GiB)", 1 / 1024**3),
-        _by_host(samples, begin, "gpu_percent", "Accelerators", "GPU used (%)", 1.0),
-    )
-    return [each for each in figures if each is not None]
 
 
 def points_of(record: RunRecord, event: str, key: str) -> tuple[Point, ...]:
@@ -194,31 +180,3 @@ def _single(
     series = (Series(label=title.lower(), points=points_of(record, "step", key), css=css),)
     svg = line_chart(series, x_label="optimizer step", y_label=label, frame=frame, from_zero=True)
     return Figure(title=title, svg=svg)
-
-
-_HOST_COLOURS = ("train", "validation", "rate", "speed", "norm")
-
-
-def _by_host(
-    samples: list[Mapping[str, Any]],
-    begin: float,
-    key: str,
-    title: str,
-    label: str,
-    factor: float,
-) -> Figure | None:
-    hosts = sorted({str(each.get("host", "host")) for each in samples})
-    series = tuple(
-        Series(
-            label=host,
-            css=_HOST_COLOURS[index % len(_HOST_COLOURS)],
-            points=tuple(
-                (float(each["time"]) - begin, float(each[key]) * factor)
-                for each in samples
-                if str(each.get("host", "host")) == host and each.get(key) is not None
-            ),
-        )
-        for index, host in enumerate(hosts)
-    )
-    svg = line_chart(series, x_label="time (s)", y_label=label, frame=HALF, from_zero=True)
-    return Figure(title=title, svg=svg, legend=legend(series)) if svg else None

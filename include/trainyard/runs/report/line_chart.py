@@ -43,7 +43,6 @@ class Level:
 
     label: str
     value: float
-    css: str = "baseline"
 
 
 def line_chart(
@@ -124,10 +123,9 @@ def _unbroken(series: Series) -> list[list[Point]]:
 def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
     height = y.pixel(level.value)
     return Markup(
-        '<line class="level {css}" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        '<text class="note {css}" x="{text_x}" y="{text_y:.1f}" text-anchor="end">{label}</text>'
+        '<line class="level baseline" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        '<text class="note baseline" x="{text_x}" y="{text_y:.1f}" text-anchor="end">{label}</text>'
     ).format(
-        css=level.css,
         left=x.start,
         right=x.end,
         y=height,
@@ -172,6 +170,6 @@ def legend(series: tuple[Series, ...], levels: tuple[Level, ...] = ()) -> Markup
     """Return the legend of the visible curves and levels."""
     item = Markup('<span class="key"><i class="swatch {}"></i>{}</span>')
     shown = [(each.css, each.label) for each in series if each.points and not each.is_faint]
-    shown += [(level.css + " dashed", level.label) for level in levels]
+    shown += [("baseline dashed", level.label) for level in levels]
     unique = dict.fromkeys(shown)
     return Markup("").join(item.format(css, escape(label)) for css, label in unique)

@@ -61,7 +61,7 @@ def steps_chart(profile: Profile) -> Figure:
     )
 
 
-def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Figure:
+def shares_chart(summary: Mapping[str, Any]) -> Figure:
     """Return the chart of step time shares by part, one bar per rank, from the profile's summary in report.json."""
     title, steps = "Share of step time, by rank", summary["step_time"]
     if not steps["ranks"] or not steps["shares"]:
@@ -79,7 +79,7 @@ def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Figure:
     left_out = len(rows) - MOST_RANKS
     return Figure(
         title=title,
-        svg=stacked_bars(rows[:MOST_RANKS], x_label="share of step time (%)", width=width),
+        svg=stacked_bars(rows[:MOST_RANKS], x_label="share of step time (%)", width=WIDE.width),
         legend=part_legend(shown),
         note=f"{left_out} more ranks are in profile.json." if left_out > 0 else "",
         is_wide=True,

@@ -44,12 +44,12 @@ class ProfileSection:
     again: str
 
 
-def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") -> str:
+def render_profile_html(profile: Profile, *, run_id: str) -> str:
     """Return the profile as one HTML document. Every text is escaped. Missing data has a reason in its place."""
     verdicts = verdict_rows([each.to_dict() for each in profile.verdicts])
     return page_template(_FOLDER / "profile.html.jinja", ms=step_time, percent=_percent).render(
         run_id=run_id,
-        subtitle=subtitle or _subtitle(profile),
+        subtitle=_subtitle(profile),
         profile=profile,
         diagnosis=profile.diagnosis,
         tone=_tone(profile.diagnosis.bottleneck is not None, bool(profile.shares)),

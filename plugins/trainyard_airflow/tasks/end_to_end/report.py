@@ -10,7 +10,7 @@ from trainyard.errors import SpecError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.runs.notifier import failure_notice, stop_notice
-from trainyard.runs.record import MoneyStop
+from trainyard.runs.record import MoneyStop, RunRecord
 from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.specs.monitoring import Notifications
 from trainyard.specs.reading import read_spec
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.runs.ledger import Ledger
-    from trainyard.runs.record import JobRecord, RunRecord
+    from trainyard.runs.record import JobRecord
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.tasks.end_to_end.evidence import Proof
 
@@ -205,23 +205,16 @@ class ReportOperator(ClosingReportOperator):
         watch = facts.get(TaskId.WATCH_RULES)
         has_failed_watch = watch is not None and watch.state == "failed"
         proof = self._proof(jobs, index, conf, paths, has_failed_watch=has_failed_watch)
-        return build_run_record(
+        known = RunRecord(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
             run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
             started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
             ended_at=time.time(),
             conf=conf,
-            plan=state.get("plan"),
-            tasks=[each.to_task() for each in facts.values()],
-            jobs=jobs,
-            dataset_uri=dataset.get("dataset_uri"),
-            shard_index=index,
-            was_dataset_reused=bool(dataset.get("was_reused")),
-            metric_lines=list(self._metric_lines(training)),
-            evaluation=self._evaluation(_result_of(facts, TaskId.EVALUATE), paths),
+            plan=state.get("plan") or {},
+            evaluation=self._evaluation(_result_of(facts, TaskId.EVALUATE), paths) or {},
             code_sha256=(training.get("code") or {}).get("sha256"),
-            model=registered,
             continuity=proof.continuity.to_dict(),
             rules=proof.rules,
             profile=self._profile(training, conf, paths),
@@ -232,6 +225,16 @@ class ReportOperator(ClosingReportOperator):
             idle_stop=_stop(training, "idle_stop"),
             failure=first_failure(list(facts.values()))
             or ({"what": MARKED_FAILED} if _was_marked_failed(context, facts) else None),
+        )
+        return build_run_record(
+            known,
+            tasks=[each.to_task() for each in facts.values()],
+            jobs=jobs,
+            dataset_uri=dataset.get("dataset_uri"),
+            shard_index=index,
+            was_dataset_reused=bool(dataset.get("was_reused")),
+            metric_lines=list(self._metric_lines(training)),
+            model=registered,
         )
 
     def _search(
