@@ -105,7 +105,7 @@ def measure(name: str, work: Workload, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         collections = default_collections(len(tensors.names))
         writing = Emitter(tensors, work.model, choice=Choice(collections=collections))
-        writing.write_to(PartWriter(Path(folder), header=header(writing)))
+        writing.writer = PartWriter(Path(folder), header=header(writing))
         silent = Emitter(tensors, None, choice=Choice(is_on=False))
         costs: dict[Emitter, list[float]] = {writing: [], silent: []}
         for number in range(1 - WARM_UP, rounds + 1):

@@ -467,7 +467,7 @@ def test_a_fault_of_any_statistic_costs_statistics_only(tmp_path, caplog, broken
     emitter = Emitter(
         tensors, model, choice=choose(json.dumps(chosen), None, num_tensors=2), checksums=replicas
     )
-    emitter.write_to(PartWriter(tmp_path, header={"rank": 0, "attempt": 1}))
+    emitter.writer = PartWriter(tmp_path, header={"rank": 0, "attempt": 1})
 
     for step in (1, 2, 3):
         emitter.begin_step(step)

@@ -269,21 +269,21 @@ class Run:
         norm = self._gradient_norm if gradient_norm is None else float(gradient_norm)
         rate_now = self._current_rate() if lr is None else float(lr)
         observed = {
+            "epoch": epoch,
             "loss": mean_loss,
-            **({} if rate_now is None else {"learning_rate": rate_now}),
-            **({} if norm is None else {"gradient_norm": norm}),
+            "learning_rate": rate_now,
+            "gradient_norm": norm,
         }
-        rate = {} if self._batch is None else {"samples_per_second": self._batch / seconds}
+        rate = None if self._batch is None else self._batch / seconds
         if self._begun != self.num_steps:
             self.begin_step(self.num_steps)
         self._emitter.end_step(
             **observed,
-            **({"epoch": epoch} if epoch is not None else {}),
-            **({"units_per_second": rate["samples_per_second"]} if rate else {}),
+            units_per_second=rate,
             step_seconds=seconds,
             data_wait_seconds=self._data_wait_s / max(1, steps),
         )
-        self._log_step(observed, rate, epoch=epoch, seconds=seconds)
+        self._log_step(observed, rate, seconds=seconds)
         self._stepped_at, self._data_wait_s = now, 0.0
         self._gradient_norm = self._learning_rate = None
         self.begin_step(self.num_steps + 1)
@@ -664,14 +664,7 @@ class Run:
             self._emitter.degrade()
         return total / self._ranks.world_size
 
-    def _log_step(
-        self,
-        observed: Mapping[str, Any],
-        rate: Mapping[str, float],
-        *,
-        epoch: int | None,
-        seconds: float,
-    ) -> None:
+    def _log_step(self, observed: Mapping[str, Any], rate: float | None, *, seconds: float) -> None:
         now = time.monotonic()
         if now - self._logged_at < LINE_EVERY_S and not self.is_stopping and not self._is_finished:
             return
@@ -680,9 +673,8 @@ class Run:
         self._metrics.write(
             "step",
             step=self.num_steps,
-            epoch=epoch,
             **observed,
-            **rate,
+            samples_per_second=rate,
             eta_seconds=None if left is None else max(0, left) * seconds,
             max_steps=self._max_steps,
         )

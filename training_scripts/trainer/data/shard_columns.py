@@ -21,6 +21,7 @@ DTYPES = {
     "float16": torch.float16,
     "float32": torch.float32, "float64": torch.float64, "bool": torch.bool,
 }  # fmt: skip
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +91,11 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
         # A private mapping, since torch warns about read-only buffers; pages are shared until one is written to.
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     return torch.frombuffer(mapped, dtype=dtype, count=count, offset=entry["offset"])
+
+
+def signed_view(values: Tensor) -> Tensor:
+    """Return a signed view of the same bits: torch 2.13 cannot assign rows of unsigned integers above 8 bits.
+
+    Not every torch release can join them, either.
+    """
+    return values.view(_SIGNED.get(values.dtype, values.dtype))

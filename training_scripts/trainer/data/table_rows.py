@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_columns import Column, map_values
+from trainer.data.shard_columns import Column, map_values, signed_view
 from trainer.data.shard_index import ChannelIndex, shard_files
 from trainer.data.table import TableLayout, comparable
 from trainyard_watch.errors import DataError
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Columns = Mapping[str, Column]
-_SIGNED = {
-    torch.uint16: torch.int16,
-    torch.uint32: torch.int32,
-    torch.uint64: torch.int64,
-}
 
 
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
@@ -127,7 +122,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
                 if values.dtype != found.dtype:
                     # Only some shards have missing values in this column.
                     values = gathered[name] = values.to(torch.float64)
-                _signed(values)[places] = _signed(found.to(values.dtype))
+                signed_view(values)[places] = signed_view(found.to(values.dtype))
         return gathered
 
     def _classes(self, dtype: torch.dtype) -> Tensor:
@@ -141,11 +136,6 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         if target.classes is None:
             return ((values.to(torch.float64) - target.mean) / target.std).to(torch.float32)
         return torch.searchsorted(self._classes(values.dtype), comparable(values))
-
-
-def _signed(values: Tensor) -> Tensor:
-    """Return a signed view of the same bits: torch 2.13 cannot assign rows of unsigned integers above 8 bits."""
-    return values.view(_SIGNED.get(values.dtype, values.dtype))
 
 
 def _stack(columns: Sequence[Tensor], rows: Tensor, dtype: torch.dtype) -> Tensor:

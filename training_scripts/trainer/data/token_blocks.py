@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_columns import map_column
+from trainer.data.shard_columns import map_column, signed_view
 from trainer.data.shard_index import ChannelIndex, shard_files
 from trainyard_watch.errors import DataError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKENS_AT_ONCE = 1 << 20
-SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.int32, 0xFFFFFFFF)}
 
 
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
@@ -32,7 +31,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:
         self.sequence_length = sequence_length
         self._shards = list(shards)
-        self._stored = [_signed(shard) for shard in shards]
+        self._stored = [signed_view(shard) for shard in shards]
         self._starts = [0, *itertools.accumulate(len(shard) for shard in shards)]
         self.num_tokens = self._starts[-1]
 
@@ -82,7 +81,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
             DataError: one finding for each shard with a larger id.
         """
         highest = [
-            (path, max(int(_as_int64(part).max()) for part in shard.split(TOKENS_AT_ONCE)))
+            (path, max(int(part.to(torch.int64).max()) for part in shard.split(TOKENS_AT_ONCE)))
             for path, shard in zip(files, self._shards, strict=True)
             if len(shard)
         ]
@@ -102,11 +101,11 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         starts = (samples * self.sequence_length).tolist()
         stored = torch.stack([self._tokens(start) for start in starts])
-        block = _as_int64(stored.view(self._shards[0].dtype))
+        block = stored.view(self._shards[0].dtype).to(torch.int64)
         return block[:, :-1].contiguous(), block[:, 1:].contiguous()
 
     def _tokens(self, start: int) -> Tensor:
-        """Return the tokens [start, start + sequence_length + 1) of the stream, as `_signed` returns them."""
+        """Return the tokens [start, start + sequence_length + 1) of the stream, as `signed_view` returns them."""
         stop = start + self.sequence_length + 1
         shard = bisect.bisect_right(self._starts, start) - 1
         pieces = []
@@ -117,16 +116,3 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
             start += len(piece)
             shard += 1
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _signed(tokens: Tensor) -> Tensor:
-    """Return a signed view of the same bits: not every torch release can join unsigned tensors above 8 bits."""
-    signed, _ = SAME_WIDTH_SIGNED.get(tokens.dtype, (tokens.dtype, None))
-    return tokens.view(signed)
-
-
-def _as_int64(tokens: Tensor) -> Tensor:
-    if tokens.dtype in SAME_WIDTH_SIGNED:
-        signed, mask = SAME_WIDTH_SIGNED[tokens.dtype]
-        return tokens.view(signed).to(torch.int64) & mask
-    return tokens.to(torch.int64)

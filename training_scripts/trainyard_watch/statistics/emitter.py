@@ -80,6 +80,9 @@ class Emitter:
         checksums: checksums of the parameters; None if these are not replicated.
 
     Attributes:
+        writer: writer of this rank's statistics, closed by `close`. Without one, norms are measured for clipping only.
+        sampler: sampler of the host, closed by `close`.
+        shipper: upload of this host's statistics, ended by `close`.
         is_degraded: whether this rank had an error, or knows of one on another rank.
         has_stopped: whether all ranks know of an error, so they have stopped measuring tensors.
     """
@@ -93,9 +96,9 @@ class Emitter:
         checksums: ReplicaChecksums | None = None,
     ) -> None:
         self._tensors, self._choice = tensors, choice
-        self._writer: PartWriter | None = None
-        self._sampler: HostSampler | None = None
-        self._shipper: Shipper | None = None
+        self.writer: PartWriter | None = None
+        self.sampler: HostSampler | None = None
+        self.shipper: Shipper | None = None
         self._checksums = checksums if choice.is_on else None
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
@@ -109,10 +112,6 @@ class Emitter:
         self._columns: dict[str, Columns] = {}
         self._before: list[Tensor] = []
         self._update_norms: Tensor | None = None
-
-    def write_to(self, writer: PartWriter) -> None:
-        """Set the writer. Without one, norms are measured for clipping only."""
-        self._writer = writer
 
     def degrade(self, error: Exception | None = None) -> None:
         """Reduce the statistics after an error; only the first error is logged.
@@ -139,15 +138,6 @@ class Emitter:
             self._checksums = None
             self._choice = replace(self._choice, collections=(), batches=Cadence(interval=0))
             self._clear()
-
-    def sample(self, sampler: HostSampler) -> None:
-        """Set the host sampler; `close` ends it."""
-        self._sampler = sampler
-
-    def ship(self, shipper: Shipper) -> None:
-        """Start the upload of this host's statistics; `close` ends it."""
-        self._shipper = shipper
-        shipper.start()
 
     @property
     def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
@@ -224,8 +214,8 @@ class Emitter:
     def write_host(self, sample: Mapping[str, Any]) -> None:
         """Write a sample of the host; it does not count as a sign of life of the training."""
         record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
-        if self._writer:
-            self._writer.write(line_of(record))
+        if self.writer:
+            self.writer.write(line_of(record))
         for listener in self.listeners:
             listener("host", record)
 
@@ -250,7 +240,7 @@ class Emitter:
     @_survives
     def see_inputs(self, batch: Sequence[Tensor]) -> None:
         """Write a description of this step's first micro-batch if the step is due."""
-        if self._writer and self._choice.batches.has(self._step) and self._step != self._inputs_at:
+        if self.writer and self._choice.batches.has(self._step) and self._step != self._inputs_at:
             self._inputs_at = self._step
             if observed := describe_inputs(batch):
                 self._write("inputs", step=self._step, **observed)
@@ -259,12 +249,12 @@ class Emitter:
         """End the host sampler, the file and the upload, and drop the references to the model."""
         self._forget_activations()
         self._checksums = None
-        if self._sampler:
-            self._sampler.close()
-        if self._writer:
-            self._writer.close()
-        if self._shipper:
-            self._shipper.close()
+        if self.sampler:
+            self.sampler.close()
+        if self.writer:
+            self.writer.close()
+        if self.shipper:
+            self.shipper.close()
 
     def _forget_activations(self) -> None:
         if self._activations:
@@ -275,8 +265,8 @@ class Emitter:
         self, kind: str, tensors: Mapping[str, Columns] | None = None, **record: Any
     ) -> None:
         self._written_at = time.monotonic()
-        if self._writer:
-            self._writer.write(line_of({"kind": kind, "time": time.time(), **record}, tensors))
+        if self.writer:
+            self.writer.write(line_of({"kind": kind, "time": time.time(), **record}, tensors))
 
     @_survives
     def _note_activations(self) -> None:

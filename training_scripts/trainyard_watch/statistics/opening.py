@@ -122,9 +122,9 @@ def open_statistics(
         "tensors": emitter.listed,
     }
     if place is not None:
-        emitter.write_to(PartWriter(place[0], header=header, marks_end=ships))
+        emitter.writer = PartWriter(place[0], header=header, marks_end=ships)
         if s3:
-            shipper = Shipper(
+            emitter.shipper = Shipper(
                 folder=place[0],
                 s3=s3,
                 attempt=header["attempt"],
@@ -133,11 +133,11 @@ def open_statistics(
                 knows_attempt=any(each is not None for _, each, _, _ in gathered),
                 keeps_files=not is_shipped,
             )
-            emitter.ship(shipper)
+            emitter.shipper.start()
     if ranks.local_rank == 0:
         pids = [pid for _, _, other, pid in gathered if other == namespace]
         try:
-            emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
+            emitter.sampler = HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir)
         except Exception as error:  # noqa: BLE001 an unreadable host must not end the training
             log.warning("no samples of the host: %s: %s", type(error).__name__, error)
     return emitter
