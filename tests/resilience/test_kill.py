@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -32,6 +33,7 @@ VICTIMS = ("worker", "triggerer", "scheduler", "engine", "rank")
 # Long enough for the last kill to find the run still on its way: about 40 steps a second on two cores.
 STEPS_PER_VICTIM = 400
 LATEST_S = 6.0
+SETTLED_AFTER_S = 3.0  # the supervisor polls several times per second
 NUM_SEEDS = 20
 LIVE = ("InProgress", "Stopping")
 
@@ -131,9 +133,21 @@ def kill_idle_workers(stack: LiveStack) -> None:
 
 def idle_for_a_second(stack: LiveStack) -> list[int]:
     """Return the workers that wait for work if the supervisor has seen that, too: it looks more often."""
-    idle = process_finder.settled_idle_workers(stack.home)
+    idle = settled_idle_workers(stack)
     time.sleep(1)
-    return idle if idle == process_finder.settled_idle_workers(stack.home) else []
+    return idle if idle == settled_idle_workers(stack) else []
+
+
+def settled_idle_workers(stack: LiveStack) -> list[int]:
+    """Return the pids of the executor's idle workers; none if one of them is younger than 3 s."""
+    titles = process_finder._titles(stack.home)
+    idle = [pid for pid, title in titles if f"{process_finder.WORKER}<idle>" in title]
+    return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
+
+
+def _age_s(pid: int) -> float:
+    started = processes.process_table()[pid].start_ticks / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
 
 
 def kill_at_a_random_moment(

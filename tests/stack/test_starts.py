@@ -59,7 +59,11 @@ def run_of_type(stack: LiveStack, run_type: str) -> str:
 
 
 def test_an_assets_event_starts_a_run_on_the_data_it_names(scheduled: LiveStack) -> None:
-    scheduled.api.post_asset_event(ASSET, extra=SMALL_RUN)
+    assets = scheduled.api._get("/assets?limit=100")["assets"]
+    asset_id = next(each["id"] for each in assets if each["uri"].rstrip("/") == ASSET)
+    event = {"asset_id": asset_id, "extra": SMALL_RUN}
+    scheduled.api._call("POST", "/assets/events", body=event)
+
     run_id = run_of_type(scheduled, "asset_triggered")
     scheduled.passes_preflight(SCHEDULED, run_id)
     conf = scheduled.api.xcom(SCHEDULED, run_id, "preflight", "return_value")["conf"]

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import requests
 
-from trainyard.errors import RejectedRequestError, TrainingRunError
+from trainyard.errors import RejectedRequestError
 from trainyard.stack.identity import USER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 PAUSES_S = (0.5, 1.0, 2.0)
 """Pauses in seconds before a request that had a 5xx response is sent again; a POST is sent once."""
@@ -104,27 +104,6 @@ class AirflowApi:
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{try_number}"
         answer = self._call("GET", f"{path}?full_content=true", allow_missing=True) or {}
         return [line for line in answer.get("content", []) if isinstance(line, dict)]
-
-    def post_asset_event(self, uri: str, *, extra: Mapping[str, Any] | None = None) -> None:
-        """Create an asset event, which starts the DAGs scheduled on the asset.
-
-        Raises:
-            TrainingRunError: no DAG uses the asset.
-        """
-        asset = next(self._assets(uri), None)
-        if asset is None:
-            raise TrainingRunError(
-                "no DAG is scheduled on this asset",
-                where="asset event",
-                got=uri,
-                next_step="check the DAG's schedule",
-            )
-        body = {"asset_id": asset["id"], "extra": dict(extra or {})}
-        self._call("POST", "/assets/events", body=body)
-
-    def _assets(self, uri: str) -> Iterator[dict[str, Any]]:
-        answer = self._get("/assets?limit=100")
-        return (asset for asset in answer["assets"] if asset["uri"].rstrip("/") == uri.rstrip("/"))
 
     def _get(self, path: str) -> dict[str, Any]:
         return self._call("GET", path) or {}

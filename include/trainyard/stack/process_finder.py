@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from trainyard.stack.home import Home
 
-SETTLED_AFTER_S = 3.0  # the supervisor polls several times per second
 WORKER = "LocalExecutor: "
 
 
@@ -49,12 +47,6 @@ def busy_workers(home: Home) -> dict[str, int]:
     return {instance: pid for instance, pid in runs.items() if instance != "<idle>"}
 
 
-def settled_idle_workers(home: Home) -> list[int]:
-    """Return the pids of the executor's idle workers; none if one of them is younger than 3 s."""
-    idle = [pid for pid, title in _titles(home) if f"{WORKER}<idle>" in title]
-    return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
-
-
 def training_processes(home: Home) -> list[int]:
     """Return the pids of the stack's processes that run the training script."""
     return [pid for pid, title in _titles(home) if "train_ddp.py" in title]
@@ -87,11 +79,6 @@ def _titles(home: Home) -> Iterator[tuple[int, str]]:
 def _below(home: Home) -> list[int]:
     record = read_record(home)
     return [] if record is None else processes.descendants(record.pid)
-
-
-def _age_s(pid: int) -> float:
-    started = processes.process_table()[pid].start_ticks / os.sysconf("SC_CLK_TCK")
-    return float(Path("/proc/uptime").read_text().split()[0]) - started
 
 
 def _read(pid: int, name: str) -> str:
