@@ -142,7 +142,7 @@ def test_the_ledger_lists_what_was_paid_and_what_may_still_cost() -> None:
     settled = {"kind": "training", "name": "train-1", "task_id": "train", "status": "Completed"}
     entries = [
         {**settled, "settled_at": 5.0, "cost_usd": 0.01},
-        {"kind": "endpoint", "name": "left-1", "task_id": "serve", "settled_at": None},
+        {**settled, "kind": "endpoint", "name": "left-1", "settled_at": None, "cost_usd": None},
     ]
 
     html = render_report_html(sample_record(ledger={"entries": entries}))

@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[Any, Callable[[Any], str]]] = {
     ),
     "profile": (
         profile_of(eventful_run(with_gpu=True), Facts()),
-        lambda profile: render_profile_html(profile, run_id=HOSTILE, subtitle=HOSTILE),
+        lambda profile: render_profile_html(profile, run_id=HOSTILE),
     ),
 }
 

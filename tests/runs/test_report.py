@@ -20,6 +20,7 @@ from tests.runs.sample_run import (
 )
 from trainyard.errors import Finding, SpecError
 from trainyard.runs.builder import job_record
+from trainyard.runs.ledger import Ledger, LedgerEntry, PaidKind
 from trainyard.runs.record import MoneyStop, RunRecord
 from trainyard.runs.report.axes import TIMES
 from trainyard.runs.report.page import render_report_html
@@ -314,9 +315,18 @@ def test_cost_of_a_warm_pool_is_part_of_the_total() -> None:
     train = alone.job_of("train")
     assert train is not None
     seconds = train.cost["billable_seconds"] + 3600
-    entry = {"kind": "training", "name": train.name, "billable_seconds": seconds}
+    entry = LedgerEntry(
+        kind=PaidKind.TRAINING,
+        name=train.name,
+        task_id="train",
+        intended_at=1.0,
+        status="Completed",
+        settled_at=2.0,
+        billable_seconds=seconds,
+        cost_usd=1.0,
+    )
 
-    record = sample_record(ledger={"entries": [entry], "unsettled": [], "total_usd": 1.0})
+    record = sample_record(ledger=Ledger.of([entry]).to_dict())
 
     held_usd = train.cost["price_usd_per_hour"] * train.cost["instance_count"]
     assert record.cost["warm_pool_usd"] == pytest.approx(held_usd)

@@ -1,4 +1,4 @@
-"""HTML page of a run's report, with its small sections: rules, ledger and goodput.
+"""HTML page of a run's report, with its section on rules.
 
 The template, style sheets and script are in this folder.
 """
@@ -19,7 +19,6 @@ from trainyard.runs.report.profile_page import profile_section
 from trainyard.runs.report.tiles import tiles
 from trainyard.runs.report.timeline import timeline, timeline_legend
 from trainyard.runs.report.tuning_view import tuning_view
-from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +74,8 @@ def render_report_html(record: RunRecord) -> str:
         rules=rules_view(record),
         profile=profile_section(record.profile, run_id=record.run_id),
         tuning=tuning_view(record),
-        ledger=ledger_rows(record),
-        goodput=goodput_view(record),
+        ledger=_ledger(record),
+        colours=COLOURS,
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),
         timeline_legend=timeline_legend(record),
@@ -149,70 +148,7 @@ def _judged_by(rules: Mapping[str, Any]) -> str:
     return f"{by} (job {unwatched} was not watched to its end)" if unwatched else by
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRow:
-    """Row of one billed resource in the table; all values are text."""
-
-    kind: str
-    name: str
-    task_id: str
-    state: str
-    tone: str
-    cost: str
-
-
-def ledger_rows(record: RunRecord) -> list[LedgerRow]:
-    """Return a row per billed resource that the run created. Unsettled ones, which may still cost money, are first."""
+def _ledger(record: RunRecord) -> list[Mapping[str, Any]]:
+    """Return the billed resources that the run created. Unsettled ones, which may still cost money, are first."""
     entries = (record.ledger or {}).get("entries", ())
-    ordered = sorted(entries, key=lambda each: each.get("settled_at") is not None)
-    return [_ledger_row(each) for each in ordered]
-
-
-def _ledger_row(entry: Mapping[str, Any]) -> LedgerRow:
-    is_settled = entry.get("settled_at") is not None
-    return LedgerRow(
-        kind=str(entry["kind"]),
-        name=str(entry["name"]),
-        task_id=str(entry.get("task_id") or ""),
-        state=str(entry.get("status") or "ended") if is_settled else "may still cost money",
-        tone="good" if is_settled else "bad",
-        cost=format_usd(entry.get("cost_usd")),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseView:
-    """One cause of wall time: its name, colour, percentage of the wall time, and duration."""
-
-    name: str
-    colour: str
-    percent: float
-    duration: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoodputView:
-    """Goodput section: one sentence, and the causes in the order of the record."""
-
-    sentence: str
-    causes: tuple[CauseView, ...]
-
-
-def goodput_view(record: RunRecord) -> GoodputView | None:
-    """Return the section; None for a run without wall time."""
-    goodput = record.goodput
-    if not goodput or not goodput["wall_seconds"]:
-        return None
-    causes = tuple(
-        CauseView(
-            name=cause,
-            colour=COLOURS.get(cause, "other"),
-            percent=100 * seconds / goodput["wall_seconds"],
-            duration=format_duration(seconds),
-        )
-        for cause, seconds in goodput["seconds"].items()
-    )
-    wall = format_duration(goodput["wall_seconds"])
-    return GoodputView(
-        sentence=f"{goodput['share']:.0%} of {wall} went into steps that survived", causes=causes
-    )
+    return sorted(entries, key=lambda each: each.get("settled_at") is not None)
