@@ -345,7 +345,7 @@ class ManifestLayout:
 
 
 class LocalLayout:
-    """Layout of checkpoints that one host writes alone: S3 must have the files that are on its disk."""
+    """Layout of checkpoints that one host writes alone; one is complete in S3 if S3 has all its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
