@@ -110,7 +110,9 @@ def become_subreaper() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start `command` in its own session. It ends with this process, and its output is appended to `log`.
 
     Call this from the main thread only, because the kernel ends the child with the thread that started it.
@@ -119,6 +121,7 @@ def start(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subpr
         return subprocess.Popen(  # noqa: S603 - the stack's own commands
             [sys.executable, "-I", str(PDEATHSIG), str(os.getpid()), *command],
             env=dict(env),
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
