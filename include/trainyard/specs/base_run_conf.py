@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.catalog.instances import ranks_on
 from trainyard.errors import Finding, SpecError
@@ -12,7 +12,7 @@ from trainyard.specs.base_run_conf_rules import base_findings
 from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
-from trainyard.specs.reading import FromMapping
+from trainyard.specs.reading import read_spec
 from trainyard.specs.register_condition import RegisterCondition
 from trainyard.specs.run_conf_ladder import contradictions, group_contradictions
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaseRunConf(FromMapping):
+class BaseRunConf:
     """Settings of every run, independent of the model. Names carry the units: seconds, GiB, USD.
 
     Attributes:
@@ -135,6 +135,15 @@ class BaseRunConf(FromMapping):
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
         return base_findings(self)
+
+    @classmethod
+    def from_mapping(cls, params: Mapping[str, Any]) -> Self:
+        """Build the conf from the DAG's params.
+
+        Raises:
+            SpecError: unknown keys, wrong types, values out of range or contradictions; the error lists all of them.
+        """
+        return read_spec(cls, params)
 
     def _adopt(self, rung: CapacityRung) -> None:
         object.__setattr__(self, "instance_type", rung.instance_type)
