@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from trainyard.errors import FindingsError
-from trainyard.planning.auto_plan import AutoChoice, auto_choice
+from trainyard.planning.auto_plan import resolve_auto
 from trainyard.planning.run_plan import plan_run
 from trainyard.specs.run_conf_rules import OF_SHARDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LARGE: dict[str, Any] = {
     "num_layers": 32,
@@ -47,26 +44,21 @@ PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers")
 OPEN = {"strategy": "auto", "instance_type": "auto", "instance_count": 0}
 
 
-def resolved(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-    choice = auto_choice(params)
-    return {**params, **(choice.chosen if choice else {})}, choice
-
-
 def refused(**params: Any) -> str:
     with pytest.raises(FindingsError) as caught:
-        resolved(params)
+        resolve_auto(params)
     return str(caught.value)
 
 
 def test_conf_that_leaves_nothing_open_is_as_it_was() -> None:
-    assert resolved({"instance_type": "ml.m5.large"}) == (
+    assert resolve_auto({"instance_type": "ml.m5.large"}) == (
         {"instance_type": "ml.m5.large"},
         None,
     )
 
 
 def test_small_model_goes_onto_one_accelerator() -> None:
-    params, choice = resolved({**OPEN, "precision": "bf16"})
+    params, choice = resolve_auto({**OPEN, "precision": "bf16"})
 
     assert choice is not None
     assert (params["strategy"], params["instance_count"]) == ("ddp", 1)
@@ -76,7 +68,7 @@ def test_small_model_goes_onto_one_accelerator() -> None:
 
 
 def test_large_model_is_sharded_and_the_run_s_own_plan_agrees() -> None:
-    params, choice = resolved({**OPEN, **LARGE, "max_run_s": 400_000})
+    params, choice = resolve_auto({**OPEN, **LARGE, "max_run_s": 400_000})
 
     assert choice is not None
     assert params["strategy"] == "fsdp"
@@ -97,18 +89,18 @@ def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> No
         "hidden_size": 1024,
         "num_heads": 16,
     }
-    params, choice = resolved({**conf, "strategy": "fsdp"})
+    params, choice = resolve_auto({**conf, "strategy": "fsdp"})
 
     assert choice is not None
     assert params["hyperparameters"]["hybrid_shard_degree"] == 4
     assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": 4, "tp": 1, "pp": 1}
     assert choice.reasons[1].endswith("fsdp, since the conf requests strategy fsdp")
-    copies, _ = resolved({**conf, "strategy": "auto"})
+    copies, _ = resolve_auto({**conf, "strategy": "auto"})
     assert copies["strategy"] == "ddp"
 
 
 def test_one_accelerator_holds_all_shards() -> None:
-    params, choice = resolved(
+    params, choice = resolve_auto(
         {"strategy": "fsdp", "instance_type": "ml.g5.xlarge", "instance_count": 0}
     )
 
@@ -119,8 +111,8 @@ def test_one_accelerator_holds_all_shards() -> None:
 
 
 def test_copies_that_the_conf_asks_for_are_planned_where_shards_are_better() -> None:
-    free, _ = resolved({**TIGHT, "strategy": "auto"})
-    params, choice = resolved({**TIGHT, "strategy": "ddp"})
+    free, _ = resolve_auto({**TIGHT, "strategy": "auto"})
+    params, choice = resolve_auto({**TIGHT, "strategy": "ddp"})
 
     assert free["strategy"] == "fsdp"
     assert choice is not None
@@ -177,7 +169,7 @@ def test_layouts_of_shards_are_not_for_copies() -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "auto"])
 def test_other_hyperparameters_stay(strategy: str) -> None:
-    params, _ = resolved(
+    params, _ = resolve_auto(
         {"strategy": strategy, "instance_type": "auto", "hyperparameters": {"num_workers": 2}}
     )
 
@@ -185,7 +177,7 @@ def test_other_hyperparameters_stay(strategy: str) -> None:
 
 
 def test_what_the_speeds_were_measured_with_is_set() -> None:
-    params, choice = resolved(OPEN)
+    params, choice = resolve_auto(OPEN)
 
     assert choice is not None
     assert params["precision"] == choice.plan["precision"] == "bf16"
@@ -199,8 +191,8 @@ def test_what_the_speeds_were_measured_with_is_set() -> None:
 
 def test_an_eager_training_is_planned_as_slower() -> None:
     said = {**OPEN, **LARGE, "instance_type": "ml.p5.48xlarge", "instance_count": 2}
-    _, compiled = resolved(said)
-    params, eager = resolved({**said, "hyperparameters": {"compile": False}})
+    _, compiled = resolve_auto(said)
+    params, eager = resolve_auto({**said, "hyperparameters": {"compile": False}})
 
     assert compiled is not None
     assert eager is not None
@@ -209,7 +201,7 @@ def test_an_eager_training_is_planned_as_slower() -> None:
 
 
 def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
-    params, _ = resolved(
+    params, _ = resolve_auto(
         {"strategy": "auto", "instance_type": "ml.g4dn.12xlarge", "instance_count": 1}
     )
 
@@ -227,14 +219,14 @@ def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
     ids=["open", "p4d", "g5"],
 )
 def test_explicit_fp32_is_kept(conf: dict[str, Any]) -> None:
-    params, choice = resolved({**conf, "precision": "fp32"})
+    params, choice = resolve_auto({**conf, "precision": "fp32"})
 
     assert choice is not None
     assert params["precision"] == choice.plan["precision"] == "fp32"
 
 
 def test_what_is_said_stays() -> None:
-    params, choice = resolved(
+    params, choice = resolve_auto(
         {**LARGE, "strategy": "auto", "instance_type": "ml.p5.48xlarge", "instance_count": 2}
     )
 
@@ -246,7 +238,7 @@ def test_what_is_said_stays() -> None:
 
 
 def test_limit_shorter_than_the_plan_is_told() -> None:
-    _, choice = resolved({**OPEN, **LARGE, "max_run_s": 3600})
+    _, choice = resolve_auto({**OPEN, **LARGE, "max_run_s": 3600})
 
     assert choice is not None
     assert "max_run_s 3600 is shorter" in choice.reasons[-1]

@@ -192,19 +192,9 @@ def test_region_without_an_evaluator_is_judged_by_us() -> None:
     assert "region xx-nowhere-1 has no rule evaluator image" in facts["debugger_why"]
 
 
-@pytest.mark.engine
-def test_rules_without_the_word_service_are_sent_word_for_word(
-    aws_connection: RunningEngine,
-    script: Any,
-    task: Any,
-) -> None:
-    rule = {**RULE, "RuleEvaluatorImage": "x"}
-    made = TrainingJobOperator(task_id="train", spec=script("pass", debugger="own", rules=[rule]))
-
-    request, facts = made.job_run(task.context).render("job-1")
-
-    assert request["DebugRuleConfigurations"] == [rule]
-    assert "debugger" not in facts
+def test_rules_without_the_word_service_are_sent_word_for_word() -> None:
+    given = asked(debugger="own", rules=[{**RULE, "RuleEvaluatorImage": "x"}])
+    assert debugged(given, region="us-east-1") == (given, {})
 
 
 def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer.hyperparameters import Hyperparameters
-from trainer.precision import settled
+from trainer.precision import settle
 
 pytestmark = pytest.mark.torch
 
@@ -23,14 +23,15 @@ pytestmark = pytest.mark.torch
 def test_open_settings_follow_the_device(monkeypatch, device, has_bf16, expected):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
 
-    found = settled(Hyperparameters().precision, Hyperparameters().compile, torch.device(device))
+    hp = settle(Hyperparameters.load("{}"), torch.device(device))
 
-    assert tuple(found.values()) == expected
+    assert (hp.precision, hp.compile) == expected
 
 
 def test_given_settings_stay(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    given = Hyperparameters.load('{"precision": "fp32", "compile": "false"}')
 
-    found = settled("fp32", compiles=False, device=torch.device("cuda"))
+    hp = settle(given, torch.device("cuda"))
 
-    assert found == {"precision": "fp32", "compile": False}
+    assert (hp.precision, hp.compile) == ("fp32", False)

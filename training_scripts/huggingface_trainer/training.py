@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from trainer.artifacts import weights_sha256
 from trainer.batching import num_evaluated, plan_batches
 from trainer.data.shard_index import ChannelIndex
 from trainer.data.token_blocks import TokenBlocks
-from trainer.precision import settled
+from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.huggingface import StoppableEvaluation
 from trainyard_watch.metrics import MetricsWriter
@@ -122,8 +122,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         HyperparameterError: the global batch does not divide evenly over the ranks.
         NonFiniteError: the loss or the gradient became NaN or infinite.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    hp = replace(hp, **settled(hp.precision, hp.compile, device))
+    hp = settle(hp, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if hp.num_threads:
         torch.set_num_threads(hp.num_threads)
     world_size, rank = (int(os.environ.get(*each)) for each in (("WORLD_SIZE", "1"), ("RANK", "0")))

@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from trainer.measurements import peak_memory, state_bytes
 from trainer.models import build, build_empty
 from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
-from trainer.precision import Precision, settled
+from trainer.precision import Precision, settle
 from trainer.profiling import CollectiveProfile, open_traces
 from trainer.run_report import RunReport
 from trainer.schedule import make_schedule
@@ -89,9 +88,7 @@ class Training:
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
     ) -> None:
-        arithmetic = settled(hp.precision, hp.compile, ranks.device)
-        self.hp = replace(hp, **arithmetic)
-        self.paths, self.ranks, self.stop = paths, ranks, stop
+        self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
         # The same on all ranks; `stop` may change at any time, on some ranks only.

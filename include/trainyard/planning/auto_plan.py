@@ -78,8 +78,10 @@ def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name, is_open in asked.items() if is_open)
 
 
-def auto_choice(params: Mapping[str, Any]) -> AutoChoice | None:
-    """Return the planner's choice for the params that are "auto"; None if there is no "auto".
+def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+    """Return the params with the planner's choices in place of "auto", and the choice itself.
+
+    Without "auto" return a copy of the params and None.
 
     Raises:
         SpecError: the rest of the conf is invalid, or cannot be planned.
@@ -87,7 +89,7 @@ def auto_choice(params: Mapping[str, Any]) -> AutoChoice | None:
     """
     left_open = open_fields(params)
     if not left_open:
-        return None
+        return dict(params), None
     wanted = params.get("strategy", REPLICAS)
     conf = RunConf.from_mapping({**params, **_stand_ins(params, wanted)})
     if findings := [*_unplannable(conf, params)]:
@@ -95,7 +97,7 @@ def auto_choice(params: Mapping[str, Any]) -> AutoChoice | None:
     plans = _plans(_request(conf, params, left_open), wanted)
     best = plans.plans[0]
     chosen = _chosen(best.candidate, conf, left_open, wanted=wanted)
-    return AutoChoice(
+    return {**params, **chosen}, AutoChoice(
         chosen=chosen,
         reasons=tuple(_reasons(best, conf, left_open)),
         plan=best.to_dict(),

@@ -17,8 +17,6 @@ from trainyard.specs.training_job_rules import missing_network
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.specs.account_limits import AccountLimits
-
 Spec = TypeVar("Spec", bound=TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec)
 
 
@@ -64,21 +62,6 @@ class AccountDefaults(FromMapping):
         if any(map(has_local_storage, instance_types(spec))):
             changes.pop("volume_kms_key", None)
         return replace(spec, **changes)
-
-    def within(self, limits: AccountLimits, spec: Spec, *, image_uri: str | None = None) -> Spec:
-        """Return the spec of a job with the defaults, checked against the account's limits.
-
-        Args:
-            limits: the account's limits.
-            spec: the job.
-            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
-
-        Raises:
-            SpecError: the job with its defaults violates the limits; the error lists all violations.
-        """
-        whole = self.of(spec)
-        limits.check(whole, image_uri=image_uri)
-        return whole
 
 
 def instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> list[str]:

@@ -42,14 +42,17 @@ def debugged(
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
     """Return the job with the settings of its rule evaluator, and facts about the choice of that evaluator.
 
-    The service evaluates the rules if it supports the job's settings and has an evaluator in the region. Otherwise
-    Trainyard's evaluator is used, if there is one for the job, and a warning names the reason and the dropped settings.
+    Without `debugger: service`, the job is unchanged, and there are no facts. With it, the service evaluates the rules
+    if it supports the job's settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if
+    there is one for the job, and a warning names the reason and the dropped settings.
 
     Args:
-        spec: the job, with `debugger: service`.
+        spec: the job.
         region: region of the job.
         image_uri: image chosen for a spec without one; it determines the framework's version.
     """
+    if spec.debugger != Debugger.SERVICE:
+        return spec, {}
     looked_up = None if spec.algorithm_name else image_uri
     refusals = debugger_refusals(replace(spec, image_uri=spec.image_uri or looked_up))
     if refusals:

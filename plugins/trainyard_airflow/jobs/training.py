@@ -17,7 +17,6 @@ from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
-from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
@@ -115,12 +114,10 @@ class TrainingJobType(JobType):
         # Last: the wait for spot follows from the whole max_run.
         spec = replace(spec, max_run=place.bounded_run_s(spec.max_run))
         image = job_image(spec, region=clients.region)
-        spec = clients.job_defaults.within(clients.job_limits, spec, image_uri=image)
+        spec = clients.of_account(spec, image_uri=image)
         for finding in lint(launched_by(spec, self._trainer_launch)):
             log.warning("%s: %s", finding.severity.value, finding)
-        judge: dict[str, Any] = {}
-        if spec.debugger == Debugger.SERVICE:
-            spec, judge = debugged(spec, region=clients.region, image_uri=image)
+        spec, judge = debugged(spec, region=clients.region, image_uri=image)
         code = self.uploaded_code(spec)
         request = render_training_job(
             spec,

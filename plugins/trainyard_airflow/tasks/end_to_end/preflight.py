@@ -209,16 +209,15 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             SpecError: the params cannot be planned.
             PlanError: no cluster fits.
         """
-        from trainyard.planning.auto_plan import auto_choice  # a DAG file imports this module
+        from trainyard.planning.auto_plan import resolve_auto  # a DAG file imports this module
 
         absent = {} if self.evaluation is StageUse.OWN else NO_EVALUATION
-        choice = auto_choice({**params, **absent})
-        chosen = choice.chosen if choice else {}
-        for name, value in chosen.items():
+        resolved, choice = resolve_auto({**params, **absent})
+        for name, value in (choice.chosen if choice else {}).items():
             self.log.info("auto: %s = %s", name, value)
         for reason in choice.reasons if choice else ():
             self.log.info("auto: %s", reason)
-        return {**params, **absent, **chosen}, choice
+        return resolved, choice
 
     def plan(self, params: Mapping[str, Any]) -> Any:
         """Return the plan of a run with these params.
