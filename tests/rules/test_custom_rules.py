@@ -175,6 +175,11 @@ class Louder(Low):
     def judge(self, record):
         severity = Severity.ERROR if record.step == 60 else Severity.WARNING
         yield Judgement(is_violated=True, key=str(record.step), severity=severity)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle(Rule):
+    READS = (StepRecord,)
+    NEEDS = "losses"
 """
 
 
@@ -224,6 +229,11 @@ def test_a_wrong_file_is_refused_with_the_reason(
         of_file(tmp_path, place, **parameters)
 
     assert words in str(raised.value)
+
+
+def test_a_rule_of_a_file_that_evaluates_nothing_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="Idle has neither watch nor judge"):
+        of_file(tmp_path, "mine.py:Idle")
 
 
 def test_a_conf_may_not_name_a_file() -> None:

@@ -98,6 +98,14 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
     module = _module(folder / file, where=f"{where}.file")
     found = getattr(module, name, None)
     if isinstance(found, type) and issubclass(found, Rule) and is_dataclass(found):
+        if found.watch is Rule.watch and found.judge is Rule.judge:
+            raise SpecError(
+                Finding(
+                    where=f"{where}.file",
+                    what=f"{name} has neither watch nor judge",
+                    next_step="define judge(self, record), or watch(self, facts) for a rule with a state",
+                )
+            )
         return read_spec(found, parameters, where=where)
     if inspect.isfunction(found):
         return _function_rule(found, parameters, where=where)
