@@ -170,7 +170,7 @@ def _too_deep(dag_id: str) -> JSONResponse:
         allowed=f"at most {_MOST_LEVELS} levels",
         next_step="reduce the nesting, or put the data into a file",
     )
-    detail = str(SpecError([finding], subject=f"Invalid input for {dag_id}"))
+    detail = str(SpecError(finding, subject=f"Invalid input for {dag_id}"))
     return JSONResponse({"detail": detail}, status_code=_BAD_REQUEST)
 
 

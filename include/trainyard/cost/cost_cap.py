@@ -55,7 +55,7 @@ class CostCap:
             BudgetExceededError: the rest of the cap does not pay for the shortest useful run and the stop.
         """
         if usd_per_s is None:
-            raise SpecError([unpriced(on, self.max_cost_usd)], subject="cost cap")
+            raise SpecError(unpriced(on, self.max_cost_usd), subject="cost cap")
         left_s = self.left_s(paid_usd=paid_usd, usd_per_s=usd_per_s)
         if left_s >= least_s:
             return left_s

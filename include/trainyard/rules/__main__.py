@@ -78,16 +78,14 @@ def _wanted(path: Path) -> Sequence[Any]:
     try:
         wanted = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise SpecError([_finding(path, "cannot be read as JSON", got=str(error))]) from error
+        raise SpecError(_finding(path, "cannot be read as JSON", got=str(error))) from error
     if not isinstance(wanted, list) or not wanted:
         raise SpecError(
-            [
-                _finding(
-                    path,
-                    "is not a list of rules, or is empty",
-                    got=shortened(repr(wanted), limit=80),
-                )
-            ]
+            _finding(
+                path,
+                "is not a list of rules, or is empty",
+                got=shortened(repr(wanted), limit=80),
+            )
         )
     return wanted
 

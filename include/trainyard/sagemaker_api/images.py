@@ -30,9 +30,8 @@ def image_uri(
     """Return the URI of AWS's image for the framework.
 
     Default versions are pinned (`trainyard/catalog/training_images.json`); the images are in `aws_images.json` there.
-    The version of Hugging Face is the version of transformers; its image has the newest
-    torch that AWS offers for it. `has_model_parallel` selects the image of the model parallel library (SMP v2), an
-    extension of the PyTorch image.
+    The version of Hugging Face is the version of transformers; its image has the newest torch that AWS offers for it.
+    `has_model_parallel` selects the image of the model parallel library (SMP v2), an extension of the PyTorch image.
 
     Raises:
         SpecError: there is no image for the framework, version or region; the message lists the known values.
@@ -59,7 +58,7 @@ def image_uri(
             + f" in {region} on {instance_type}",
             next_step="set image_uri, or set framework_version to a supported version",
         )
-        raise SpecError([unknown], subject="image") from error
+        raise SpecError(unknown, subject="image") from error
 
 
 def image_python(uri: str | None) -> Version | None:

@@ -29,7 +29,7 @@ def no_image() -> SpecError:
         what="is not set, and no image was looked up for the framework",
         next_step="set image_uri, or framework_version and py_version",
     )
-    return SpecError([finding])
+    return SpecError(finding)
 
 
 def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:

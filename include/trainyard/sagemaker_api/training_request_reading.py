@@ -138,7 +138,7 @@ def _channel(channel: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {} if shuffle is None else {"shuffle_seed": shuffle["Seed"]}
     for kind, members in source.items():
         if kind not in _SOURCES:
-            raise SpecError([unknown_key(f"{where}.DataSource", kind, list(_SOURCES))])
+            raise SpecError(unknown_key(f"{where}.DataSource", kind, list(_SOURCES)))
         fields |= _renamed(members, _SOURCES[kind], f"{where}.DataSource.{kind}")
     return fields | _renamed(rest, _CHANNEL_MEMBERS, where)
 

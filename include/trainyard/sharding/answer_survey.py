@@ -112,7 +112,7 @@ class AnswerSurvey:
             while line := stream.readline(MAX_ROW_BYTES):
                 number += 1
                 if len(line) == MAX_ROW_BYTES:
-                    raise SpecError([_too_long(name, number)], subject="data")
+                    raise SpecError(_too_long(name, number), subject="data")
                 self.read_bytes += len(line)
                 if line.strip():
                     self.add(line, where=f"{name} row {number}")

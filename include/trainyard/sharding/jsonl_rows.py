@@ -66,7 +66,7 @@ class JsonlTable(ChangingSchema):
             raise _no_objects(files[0], next(blocks(files[0], objects), None))
         text = settings.text_column
         if text is not None and text not in names:
-            raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
+            raise SpecError(unknown_column("text_column", text, names), subject="shard settings")
         self.names = names
         wanted = [name for name in names if name not in settings.ignore_columns]
         schema = pa.schema(

@@ -86,9 +86,9 @@ class LocalFiles:
         for path in paths:
             resolved = _real(path)
             if bounds.is_private(resolved):
-                raise SpecError([_private(where, str(path))])
+                raise SpecError(_private(where, str(path)))
             if not bounds.is_below_root(resolved):
-                raise SpecError([self._outside(where, str(path))])
+                raise SpecError(self._outside(where, str(path)))
 
     def _bounds(self) -> _Bounds:
         forbidden = {each for p in (*SYSTEM_FOLDERS, *self.private) for each in (p, _real(p))}

@@ -81,7 +81,7 @@ class Reading:
             yield from self._column_rows(self.settings.text_column or "", vocabulary)
             return
         if self.settings.text_column is not None:
-            raise SpecError([_no_columns(self.settings.text_column)], subject="shard settings")
+            raise SpecError(_no_columns(self.settings.text_column), subject="shard settings")
         if self.data_format is DataFormat.TOKENS:
             from trainyard.sharding.token_rows import token_array_rows
 

@@ -26,7 +26,7 @@ def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
         wanted = -(-train_bytes // settings.target_shard_bytes)
         return max(1, -(-wanted // readers)) * readers
     if settings.num_shards % readers:
-        raise SpecError([_uneven(settings)], subject="shard settings")
+        raise SpecError(_uneven(settings), subject="shard settings")
     return settings.num_shards
 
 

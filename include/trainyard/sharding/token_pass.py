@@ -91,7 +91,7 @@ def _split_texts(
         SpecError: `vocab_size` is set, which is for sources of token ids only.
     """
     if isinstance(tokenizer, GivenVocabulary):
-        raise SpecError([_NO_IDS], subject="shard settings")
+        raise SpecError(_NO_IDS, subject="shard settings")
     numbers = rule.assign(text_hashes(batch.rows))
     return {
         split: tokenizer.encode([batch.rows[at] for at in np.flatnonzero(numbers == number)])
@@ -110,7 +110,7 @@ def _split_ids(
         SpecError: neither `vocab_size` nor a tokenizer file is set.
     """
     if isinstance(vocabulary, ByteTokenizer):
-        raise SpecError([_NO_VOCABULARY], subject="shard settings")
+        raise SpecError(_NO_VOCABULARY, subject="shard settings")
     content = batch.tokens.astype("<u4", copy=False).tobytes()
     bounds = [0, *(4 * batch.ends).tolist()]
     rows = [content[start:end] for start, end in itertools.pairwise(bounds)]

@@ -89,7 +89,7 @@ def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> b
             allowed=f"SHA-256 {identity[:16]}",
             next_step="start a new run when no process writes the file",
         )
-        raise SpecError([finding], subject="shard settings")
+        raise SpecError(finding, subject="shard settings")
     return content
 
 
@@ -137,7 +137,7 @@ class FileTokenizer:
         try:
             self._tokenizer = Loaded.from_str(content.decode())
         except Exception as error:  # the library raises nothing narrower
-            raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
+            raise SpecError(_not_a_tokenizer(address, error), subject="shard settings") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         # Text that spells a special token is encoded as plain text.
@@ -171,7 +171,7 @@ def _content(address: str, objects: Objects) -> bytes:
         with objects.open(address) as stream:
             return stream.read()
     except OSError as error:
-        raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
+        raise SpecError(_not_a_tokenizer(address, error), subject="shard settings") from error
 
 
 def _not_a_tokenizer(address: str, error: Exception) -> Finding:

@@ -45,7 +45,7 @@ class AccountDefaults(FromMapping):
         """
         if bool(self.subnets) != bool(self.security_group_ids):
             half = missing_network(self.subnets, self.security_group_ids)
-            raise SpecError([half], subject="job_defaults")
+            raise SpecError(half, subject="job_defaults")
 
     def of(self, spec: Spec) -> Spec:
         """Return the spec of a job, with the defaults in the fields that it does not set."""

@@ -95,7 +95,7 @@ def _strategy(sections: Sections) -> Strategy | None:
         return None
     if sections.names in _BY_SECTIONS:
         return _BY_SECTIONS[sections.names].read(sections)
-    raise SpecError([_misfit(sections.names)], subject="distribution")
+    raise SpecError(_misfit(sections.names), subject="distribution")
 
 
 def _misfit(names: frozenset[str]) -> Finding:

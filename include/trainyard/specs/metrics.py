@@ -34,7 +34,7 @@ class MetricDefinition:
         if not isinstance(value, Mapping):
             allowed = '{"Name": ..., "Regex": ...}'
             wrong = Finding(where=where, what="is not a mapping", got=repr(value), allowed=allowed)
-            raise SpecError([wrong])
+            raise SpecError(wrong)
         lowered = {_SDK_SPELLING.get(k, str(k)): v for k, v in value.items()}
         return read_spec(cls, lowered, where=where)
 

@@ -100,7 +100,7 @@ def read_each(
 
 def _read(cls: type[Spec], mapping: object, where: str) -> Any:
     if not isinstance(mapping, Mapping):
-        raise SpecError([_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}")])
+        raise SpecError(_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}"))
     declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     findings = [
         unknown_key(where, str(key), list(declared)) for key in mapping if key not in declared
@@ -243,7 +243,7 @@ def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
 
 def _sequence(hint: Any, value: object, path: str) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise SpecError([_mistyped(path, value, "a list")])
+        raise SpecError(_mistyped(path, value, "a list"))
     read: list[Any] = []
     findings: list[Finding] = []
     for index, each in enumerate(value):
@@ -258,7 +258,7 @@ def _sequence(hint: Any, value: object, path: str) -> Any:
 
 def _mapping(reader: Callable[..., Any], value: object, path: str) -> Any:
     if not isinstance(value, Mapping):
-        raise SpecError([_mistyped(path, value, "a mapping")])
+        raise SpecError(_mistyped(path, value, "a mapping"))
     read, findings = read_each(reader, value, where=path)
     if findings:
         raise SpecError(findings)
@@ -268,7 +268,7 @@ def _mapping(reader: Callable[..., Any], value: object, path: str) -> Any:
 def _member(hint: type[StrEnum], value: object, path: str) -> StrEnum:
     if isinstance(value, str) and value in {member.value for member in hint}:
         return hint(value)
-    raise SpecError([_mistyped(path, value, "one of " + ", ".join(m.value for m in hint))])
+    raise SpecError(_mistyped(path, value, "one of " + ", ".join(m.value for m in hint)))
 
 
 def _scalar(hint: Any, value: object, path: str) -> Any:
@@ -278,20 +278,20 @@ def _scalar(hint: Any, value: object, path: str) -> Any:
             return value
         if isinstance(value, str) and value.strip().lower() in words:
             return words[value.strip().lower()]
-        raise SpecError([_mistyped(path, value, "true or false")])
+        raise SpecError(_mistyped(path, value, "true or false"))
     if hint is int:
         return _integer(value, path)
     if hint is float:
         return _number(value, path)
     if hint is str and isinstance(value, str):
         return value
-    raise SpecError([_mistyped(path, value, "text")])
+    raise SpecError(_mistyped(path, value, "text"))
 
 
 def _integer(value: object, path: str) -> int:
     number = _number(value, path, "a whole number")
     if number != int(number):
-        raise SpecError([_mistyped(path, value, "a whole number")])
+        raise SpecError(_mistyped(path, value, "a whole number"))
     return (
         int(value)
         if isinstance(value, (int, str)) and str(value).lstrip("+-").isdigit()
@@ -307,7 +307,7 @@ def _number(value: object, path: str, wanted: str = "a number") -> float:
             number = float("nan")
         if number - number == 0:  # neither NaN nor infinite
             return number
-    raise SpecError([_mistyped(path, value, wanted)])
+    raise SpecError(_mistyped(path, value, wanted))
 
 
 def _mistyped(where: str, value: object, allowed: str) -> Finding:

@@ -39,7 +39,7 @@ class RegisterCondition:
                 got=repr(text),
                 allowed="a metric, >=, <=, > or <, and a number, such as accuracy >= 0.9",
             )
-            raise SpecError([wrong], subject=where)
+            raise SpecError(wrong, subject=where)
         metric, comparison, threshold = found.groups()
         return cls(metric=metric, comparison=comparison, threshold=float(threshold))
 
@@ -57,7 +57,7 @@ class RegisterCondition:
                 got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
                 next_step=f"measure {self.metric}, or use one of these metrics",
             )
-            raise SpecError([absent], subject="register_when")
+            raise SpecError(absent, subject="register_when")
         return bool(_COMPARISONS[self.comparison](value, self.threshold))
 
     def __str__(self) -> str:

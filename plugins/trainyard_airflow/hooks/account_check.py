@@ -73,7 +73,7 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
             f"AWS did not respond to a request about the {where}: {error}"
         ) from error
     except (ClientError, BotoCoreError) as error:
-        raise SpecError([_refusal(error, where=where, got=got)]) from error
+        raise SpecError(_refusal(error, where=where, got=got)) from error
 
 
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:

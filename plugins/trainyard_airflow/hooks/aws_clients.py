@@ -283,7 +283,7 @@ class AwsClients:
             allowed=allowed,
             next_step=_FALLBACK_REGION_MESSAGE,
         )
-        return SpecError([finding])
+        return SpecError(finding)
 
     def _place(self, key: str) -> str:
         return f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
@@ -296,7 +296,7 @@ class AwsClients:
 
     def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
         finding = Finding(where=self._place(key), what=what, got=repr(got), allowed=allowed)
-        return SpecError([finding])
+        return SpecError(finding)
 
     def execution_role(self, override: str | None = None) -> str:
         """Return the ARN of the jobs' role: the override (an ARN or a name), otherwise the connection's role.

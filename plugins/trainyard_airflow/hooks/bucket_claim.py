@@ -67,7 +67,7 @@ def claim_bucket(
     if own is None:
         own = _stored_by_another_task(owner, bucket, pause)
     if own != owner:
-        raise SpecError([_taken(clients, marker, owner)])
+        raise SpecError(_taken(clients, marker, owner))
 
 
 class _Marker:

@@ -34,12 +34,8 @@ class SageMakerJobs:
 
     def __init__(self, clients: AwsClients, kind: JobKind) -> None:
         self._client = clients.client("sagemaker")
+        self.kind = kind
         self._api = JOB_APIS[kind]
-
-    @property
-    def longest_name(self) -> int:
-        """Longest name of a job, in characters."""
-        return self._api.longest_name
 
     def describe(self, name: str) -> JobSnapshot | None:
         """Return the job's current snapshot, or None if there is no such job.

@@ -45,7 +45,7 @@ class S3Address:
                 got=uri,
                 allowed="s3://bucket/key",
             )
-            raise SpecError([finding])
+            raise SpecError(finding)
         return cls(bucket=bucket, key=key)
 
 

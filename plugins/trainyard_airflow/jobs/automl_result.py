@@ -42,7 +42,7 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
             next_step="remove budget_usd and set max_runtime_s (max_time_s in autopilot_tabular), or choose an "
             "instance type with a price in your own spec",
         )
-        raise SpecError([finding])
+        raise SpecError(finding)
     left_usd = spec.budget_usd - paid_usd
     seconds = int(left_usd / rate)
     if seconds >= MIN_RUNTIME_S:

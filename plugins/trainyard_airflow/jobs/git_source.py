@@ -57,7 +57,7 @@ class GitSource:
                 got=source_dir,
                 allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
             )
-            raise SpecError([finding], subject="source_dir")
+            raise SpecError(finding, subject="source_dir")
         return cls(url=found[1], commit=found[2], subdirectory=str(folder) if folder.parts else "")
 
     def check(self, repositories: object) -> None:
@@ -77,7 +77,7 @@ class GitSource:
                 got=repr(repositories),
                 allowed='a list of addresses, such as ["https://github.com/my-team/"]',
             )
-            raise SpecError([finding], subject="source_dir")
+            raise SpecError(finding, subject="source_dir")
         below = (each if each.endswith("/") else f"{each}/" for each in listed)
         if ".." in self.url or not any(f"{self.url}/".startswith(each) for each in below):
             finding = Finding(
@@ -88,7 +88,7 @@ class GitSource:
                 f"extra ({', '.join(listed) or 'none is set'})",
                 next_step="add the repository's address to that list, or use an allowed repository",
             )
-            raise SpecError([finding], subject="source_dir")
+            raise SpecError(finding, subject="source_dir")
 
     @contextmanager
     def fetched(self) -> Iterator[Path]:
@@ -112,7 +112,7 @@ class GitSource:
                     got=f"{self.url}@{self.commit}: {self.subdirectory}",
                     next_step="correct the commit or #subdirectory=<folder>",
                 )
-                raise SpecError([finding], subject="source_dir")
+                raise SpecError(finding, subject="source_dir")
             yield folder
 
     def _git(self, root: str, *arguments: str) -> None:
@@ -138,7 +138,7 @@ class GitSource:
                 got=self.url,
                 next_step="install git on the workers",
             )
-            raise SpecError([finding], subject="source_dir") from None
+            raise SpecError(finding, subject="source_dir") from None
         except subprocess.TimeoutExpired:
             raise ConnectionError(f"{self.url} did not respond within {LIMIT_S:g} s") from None
         if ended.returncode:
@@ -151,4 +151,4 @@ class GitSource:
                 got=f"{self.url}@{self.commit}",
                 next_step="check the address, the commit and the git credentials of the worker",
             )
-            raise SpecError([finding], subject="source_dir")
+            raise SpecError(finding, subject="source_dir")

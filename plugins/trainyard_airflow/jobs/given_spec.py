@@ -87,7 +87,7 @@ def check_given(kind: JobKind, given: Any, *, subject: str) -> None:
         wrong = Finding(
             where="spec", what="is not a spec", got=type(given).__name__, allowed=allowed
         )
-        raise SpecError([wrong], subject=subject)
+        raise SpecError(wrong, subject=subject)
     try:
         check_spec(cls, completed(kind, given, AT_PARSE_TIME), where="spec")
     except SpecError as error:

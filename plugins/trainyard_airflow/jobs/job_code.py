@@ -60,7 +60,7 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
                 got=source_dir,
                 allowed=f"{SHIPPED} or {SHIPPED}<folder>",
             )
-            raise SpecError([outside], subject="source_dir")
+            raise SpecError(outside, subject="source_dir")
         return folder
     return project / source_dir
 

@@ -62,7 +62,7 @@ class TrainerFunction:
                 got=type(trainer).__name__,
                 allowed="sagemaker.train.ModelTrainer, SFTTrainer, DPOTrainer, RLVRTrainer or RLAIFTrainer",
             )
-            raise SpecError([finding])
+            raise SpecError(finding)
         trainer.sagemaker_session = session
         return trainer
 
@@ -108,7 +108,7 @@ def checked_spec(spec: Any) -> Any:
             next_step=f"write a function with the parameter {SESSION_ARGUMENT} that returns the trainer, and pass the "
             "function",
         )
-        raise SpecError([finding], subject="TrainingJobOperator")
+        raise SpecError(finding, subject="TrainingJobOperator")
     asks = callable(spec) and SESSION_ARGUMENT in inspect.signature(spec).parameters
     return from_model_trainer(spec) if asks else spec
 

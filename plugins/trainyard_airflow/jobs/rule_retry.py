@@ -91,7 +91,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
             got=sent or "none",
             allowed="a number, or an empty on_rule_stop",
         )
-        raise SpecError([fault], subject="on_rule_stop") from None
+        raise SpecError(fault, subject="on_rule_stop") from None
 
 
 def checkpoints_in(s3: Any, uri: str | None) -> dict[int, str]:

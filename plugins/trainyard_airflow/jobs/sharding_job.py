@@ -88,7 +88,7 @@ def check_shardable(source: Source) -> None:
             allowed="s3://bucket/prefix",
             next_step="copy the data to S3, or set shard_instance_count to 0",
         )
-        raise SpecError([finding], subject="sharding job")
+        raise SpecError(finding, subject="sharding job")
 
 
 def sharding_job_spec(

@@ -93,7 +93,7 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
             got="HyperPodCompute",
             allowed="TrainingJobCompute, or none for a serverless job",
         )
-        raise SpecError([finding], subject=kind)
+        raise SpecError(finding, subject=kind)
     caught: list[dict[str, Any]] = []
 
     def catch(params: dict[str, Any], **_: Any) -> None:
@@ -109,7 +109,7 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
         events.unregister(_BEFORE_CREATION, catch)
     if not caught:
         finding = Finding(where="train()", what="does not create a training job", got=kind)
-        raise SpecError([finding], subject=kind)
+        raise SpecError(finding, subject=kind)
     return caught[0]
 
 

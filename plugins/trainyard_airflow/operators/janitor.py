@@ -90,7 +90,7 @@ class JanitorOperator(ConnectedOperator):
                 allowed="a name that no other Airflow of this AWS account has",
                 next_step="set a name; jobs that were started without it are never cleaned up",
             )
-            raise SpecError([finding])
+            raise SpecError(finding)
         return str(deployment)
 
     def _verdict(self, context: Context, thing: PaidThing, *, deployment: str) -> OrphanVerdict:

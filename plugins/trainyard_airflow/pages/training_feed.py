@@ -246,19 +246,18 @@ class TrainingFeed:
         if kind is None:
             return []
         service = SageMakerJobs(clients, kind)
-        found = list(self._attempts(run, task_id, kind, clients))
+        found = list(self._attempts(run, task_id, service, clients))
         left = str(run.jobs[task_id])
         if all(each["name"] != left for each in found):
             found += [each for each in (self._job(service, left),) if each]
         return found
 
     def _attempts(
-        self, run: RunRow, task_id: str, kind: JobKind, clients: AwsClients
+        self, run: RunRow, task_id: str, service: SageMakerJobs, clients: AwsClients
     ) -> Iterator[Mapping[str, Any]]:
-        service = SageMakerJobs(clients, kind)
         task = TaskKey(dag_id=run.dag_id, run_id=run.run_id, task_id=task_id)
         for attempt in range(1, _MOST_ATTEMPTS + 1):
-            name = task.job_name(kind, attempt, deployment=clients.deployment)
+            name = task.job_name(service.kind, attempt, deployment=clients.deployment)
             snapshot = self._job(service, name)
             if snapshot is None:
                 return
@@ -353,7 +352,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
             what="does not exist for the API server",
             next_step="create it in Airflow's database or a secrets backend",
         )
-        raise SpecError([finding]) from error
+        raise SpecError(finding) from error
     clients = AwsClients(
         ConnectionArguments(
             aws_conn_id=aws_conn_id, region_name=region_name, botocore_config=_IMPATIENT

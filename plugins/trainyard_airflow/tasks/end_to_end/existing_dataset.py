@@ -62,7 +62,7 @@ class ExistingDatasetOperator(ConnectedOperator):
                 allowed=f"a prefix with {INDEX_NAME}",
                 next_step="copy the address from the report of the run that sharded the data",
             )
-            raise SpecError([missing], subject="shard")
+            raise SpecError(missing, subject="shard")
         index = ShardIndex.from_json(content, uri=index_uri)
         if findings := [*_findings(index, RunState.of(context).conf)]:
             raise SpecError(findings, subject="shard")

@@ -168,4 +168,4 @@ def _made(stage: str, create: Stage) -> BaseOperator:
         got=getattr(task, "task_id", repr(task)),
         allowed="any task" if stage == "prepare" else f"a task with the task_id {stage!r}",
     )
-    raise SpecError([wrong], subject="stages")
+    raise SpecError(wrong, subject="stages")

@@ -131,7 +131,7 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
                 allowed='a JSON object such as {"metrics": {"accuracy": 0.93}}',
                 next_step=f"write the metrics to {self.spec.outputs[0].source}/{EVALUATION_FILE}",
             )
-            raise SpecError([wrong], subject="evaluation")
+            raise SpecError(wrong, subject="evaluation")
         self.log.info("Measured: %s", ", ".join(f"{n} {v:g}" for n, v in metrics.items()))
         return {**done.result, "metrics": metrics}
 

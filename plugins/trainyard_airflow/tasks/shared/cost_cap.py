@@ -50,6 +50,6 @@ def cap_left_usd(
             got=f"{format_usd(cap_usd)} for a run with {', '.join(unknown)}",
             next_step="start a new run without max_cost_usd, or on instance types with a known price",
         )
-        raise SpecError([finding], subject="cost cap")
+        raise SpecError(finding, subject="cost cap")
     paid_usd = sum(each.cost_usd or 0.0 for each in others)
     return max(_LEAST_USD, cap_usd - paid_usd - kept_back_usd)
