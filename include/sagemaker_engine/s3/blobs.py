@@ -60,10 +60,9 @@ class StagedBlob:
 class BlobFolder:
     """The blobs of one store, and the staging folder of the current process."""
 
-    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self._blobs = root / "blobs"
         self._staging_root = root / "staging"
-        self._fsync = fsync
         self._pid = 0
         self._staging = self._staging_root
         self._lock_fd = -1
@@ -91,8 +90,6 @@ class BlobFolder:
                 digests.update(piece)
                 _write_all(fd, piece)
                 written += len(piece)
-            if self._fsync:
-                os.fsync(fd)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -100,7 +97,7 @@ class BlobFolder:
             os.close(fd)
         return StagedBlob(path, size=written, digests=digests)
 
-    def stage_link(self, file: Path, *, algorithms: Iterable[str] = ()) -> StagedBlob:
+    def stage_link(self, file: Path) -> StagedBlob:
         """Stage `file` by hard link, or by copy if it is on another file system.
 
         The caller guarantees that nobody changes the file afterwards.
@@ -110,16 +107,14 @@ class BlobFolder:
             os.link(file, path)
         except OSError:
             with file.open("rb", buffering=0) as source:
-                return self.stage(source, algorithms=algorithms, size=file.stat().st_size)
-        digests = Digests(algorithms)
+                return self.stage(source, size=file.stat().st_size)
+        digests = Digests()
         size = 0
         try:
             with path.open("rb", buffering=0) as source:
                 for piece in pieces(source, size=path.stat().st_size):
                     digests.update(piece)
                     size += len(piece)
-                if self._fsync:
-                    os.fsync(source.fileno())
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -137,8 +132,6 @@ class BlobFolder:
                 for name in names:
                     size += _append(target, self.path(name))
                 os.fchmod(target.fileno(), _BLOB_MODE)
-                if self._fsync:
-                    os.fsync(target.fileno())
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -148,8 +141,6 @@ class BlobFolder:
         """Move a staged blob into place and return its name. Call this inside a write transaction."""
         target = self.path(staged.name)
         _making_folder(target, staged.path.rename)
-        if self._fsync:
-            _fsync_folder(target.parent)
         return staged.name
 
     def link(self, name: str) -> str:
@@ -304,13 +295,5 @@ def _is_abandoned(folder: Path) -> bool:
         return False
     else:
         return True
-    finally:
-        os.close(fd)
-
-
-def _fsync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
     finally:
         os.close(fd)

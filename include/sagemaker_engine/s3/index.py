@@ -5,8 +5,7 @@ in WAL mode: readers never wait for writers. Keys are stored as UTF-8 bytes, who
 key is S3's listing order. A page of a listing is therefore a range scan.
 
 Durability: `synchronous=NORMAL` survives the death of any process at any moment. After a power cut the
-newest transactions may be lost, but the database is consistent. `FULL` (`fsync=True` on the store) also
-survives power cuts, at the cost of one disk flush per write.
+newest transactions may be lost, but the database is consistent.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ _WAL_PAGES = 4000
 class Index(Database):
     """The store's database. All threads and processes that write share one write lock."""
 
-    def __init__(self, path: Path, *, fsync: bool = False) -> None:
-        self._synchronous = "FULL" if fsync else "NORMAL"
+    def __init__(self, path: Path) -> None:
         self._one_writer = (os.getpid(), threading.Lock())
         super().__init__(path, _SCHEMA)
 
@@ -70,6 +68,5 @@ class Index(Database):
 
     def _connect(self) -> sqlite3.Connection:
         db = super()._connect()
-        db.execute(f"PRAGMA synchronous={self._synchronous}")
         db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
         return db

@@ -55,17 +55,14 @@ _T = TypeVar("_T")
 class ObjectStore(BucketTable):
     """The store under `root`. It is cheap to construct: every process constructs its own.
 
-    By default the store survives the death of any process at any moment. With `fsync=True` it also
-    survives power cuts, at the cost of one or two disk flushes per write. `clock` returns epoch seconds.
+    The store survives the death of any process at any moment. `clock` returns epoch seconds.
     """
 
-    def __init__(
-        self, root: Path, *, fsync: bool = False, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
-        self.blobs = BlobFolder(root, fsync=fsync)
-        self.index = Index(root / "index.sqlite", fsync=fsync)
+        self.blobs = BlobFolder(root)
+        self.index = Index(root / "index.sqlite")
         self._reserve = Reserve(root / "reserve")
         self.clock = clock
 
@@ -153,7 +150,10 @@ class ObjectStore(BucketTable):
 
     def _find(self, bucket: str, key: str) -> ObjectInfo:
         with self.index.read() as db:
-            info = find_object(db, bucket, key)
+            return self._found(db, bucket, key)
+
+    def _found(self, db: sqlite3.Connection, bucket: str, key: str) -> ObjectInfo:
+        info = find_object(db, bucket, key)
         if info is None:
             self.head_bucket(bucket)
             raise S3Error("NoSuchKey", Key=key)
@@ -249,20 +249,16 @@ class ObjectStore(BucketTable):
         bucket, key = target
         check_key(key)
         with self.index.write() as db:
-            old = find_object(db, *source)
-            if old is None:
-                self.head_bucket(source[0])
-                raise S3Error("NoSuchKey", Key=source[1])
+            old = self._found(db, *source)
             replaced = replaced_blob(db, bucket, key, condition)
-            info = ObjectInfo(
+            info = replace(
+                old,
                 bucket=bucket,
                 key=key,
-                size=old.size,
-                etag=old.etag,
                 last_modified=self.clock(),
                 blob=self.blobs.link(old.blob),
                 attributes=attributes or old.attributes,
-                parts=old.parts,
+                upload_id="",
             )
             save_object(db, info)
         self.blobs.drop([replaced] if replaced else [])
@@ -277,10 +273,7 @@ class ObjectStore(BucketTable):
             S3Error: NoSuchBucket, NoSuchKey.
         """
         with self.index.write() as db:
-            old = find_object(db, bucket, key)
-            if old is None:
-                self.head_bucket(bucket)
-                raise S3Error("NoSuchKey", Key=key)
+            old = self._found(db, bucket, key)
             info = replace(old, attributes=change(old.attributes))
             save_object(db, info)
         return info

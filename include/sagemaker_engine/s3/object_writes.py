@@ -10,7 +10,7 @@ from sagemaker_engine.s3.blobs import pieces
 from sagemaker_engine.s3.checksums import Digests, is_computed
 from sagemaker_engine.s3.documents import read_tags, read_xml, tags_document
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.object_reads import check_conditions
+from sagemaker_engine.s3.object_reads import check_conditions, checksum_headers
 from sagemaker_engine.s3.objects import DEFAULT_CONTENT_TYPE, ObjectAttributes, WriteCondition
 from sagemaker_engine.s3.payload import Payload
 from sagemaker_engine.s3.responses import Response, group, iso_time, text, xml
@@ -190,14 +190,12 @@ def copy_source(request: S3Request) -> tuple[str, str]:
 
 def written_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the response headers of a write: ETag, checksums and encryption."""
-    checksums = {f"x-amz-checksum-{name.lower()}": v for name, v in info.checksums.items()}
-    kind = {"x-amz-checksum-type": info.attributes.checksum_type} if checksums else {}
     encryption = {
         name: value
         for name, value in info.attributes.headers.items()
         if name.startswith("x-amz-server-side-encryption")
     }
-    return {"ETag": f'"{info.etag}"', **checksums, **kind, **encryption}
+    return {"ETag": f'"{info.etag}"', **checksum_headers(info), **encryption}
 
 
 def _copied_attributes(request: S3Request, old: ObjectInfo) -> ObjectAttributes:

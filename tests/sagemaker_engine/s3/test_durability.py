@@ -122,16 +122,6 @@ def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_i
     store.index.close()
 
 
-def test_a_store_that_flushes_to_disk_works_alike(tmp_path: Path) -> None:
-    store = ObjectStore(tmp_path, fsync=True)
-    store.create_bucket(BUCKET)
-    store.put(BUCKET, "k", b"flushed")
-    store.index.close()
-    again = ObjectStore(tmp_path)
-    assert again.path(BUCKET, "k").read_bytes() == b"flushed"
-    again.index.close()
-
-
 def test_a_failing_source_leaves_the_old_object_and_no_trace(tmp_path: Path) -> None:
     class Breaks:
         def __init__(self) -> None:
