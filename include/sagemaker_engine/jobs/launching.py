@@ -38,7 +38,7 @@ _started: set[int] = set()
 _reaping = threading.Lock()
 
 
-def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSettings) -> None:
+def launch(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
     """Start the runner of a stored job in a new session and return at once.
 
     Raises OSError if the process cannot be started.
@@ -66,7 +66,7 @@ def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSetting
     finally:
         os.close(output)
     _started.add(pid)
-    log.info("runner of %s job %s is process %s (root %s)", kind.value, name, pid, root)
+    log.info("runner of %s job %s is process %s (root %s)", kind.value, name, pid, settings.root)
 
 
 def reap() -> None:
@@ -85,7 +85,7 @@ def recover(
     store: JobStore,
     settings: EngineSettings,
     *,
-    start: Callable[[ResourceKind, str], None] | None = None,
+    start: Callable[[ResourceKind, str, EngineSettings], None] = launch,
 ) -> list[str]:
     """Retry or fail the jobs of dead runners, and start missing runners; return the names of the failed jobs.
 
@@ -95,7 +95,6 @@ def recover(
     Raises OSError if a process cannot be started.
     """
     reap()
-    start = start or partial(_launch, settings)
     failed = []
     for kind in ResourceKind:
         for row in store.list(kind):
@@ -104,7 +103,7 @@ def recover(
             if row.runner_pid is not None:
                 kill_leftovers(settings.job_folder(kind, row.name))
             if row.runner_pid is None or _releases(store, row):
-                start(kind, row.name)
+                start(kind, row.name, settings)
                 continue
             after = store.update_state(
                 kind, row.name, partial(_fail, row, settings), when=partial(_is_as_seen, row)
@@ -112,10 +111,6 @@ def recover(
             if after.status == "Failed":
                 failed.append(row.name)
     return failed
-
-
-def _launch(settings: EngineSettings, kind: ResourceKind, name: str) -> None:
-    launch(settings.root, kind, name, settings=settings)
 
 
 def _releases(store: JobStore, row: JobRow) -> bool:

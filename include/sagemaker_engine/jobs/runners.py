@@ -30,7 +30,7 @@ class RunnerCare:
     def launch(self, kind: ResourceKind, name: str, settings: EngineSettings) -> None:
         """Start the runner of a stored job."""
         self._launched_at[kind, name] = time.monotonic()
-        launching.launch(settings.root, kind, name, settings=settings)
+        launching.launch(kind, name, settings)
 
     def take_up(self, settings: EngineSettings) -> None:
         """Adopt the runners of the previous engine; retry or fail jobs whose runner died."""
@@ -47,10 +47,7 @@ class RunnerCare:
                 self._fail(job, settings)
 
     def _recover(self, settings: EngineSettings) -> None:
-        def start(kind: ResourceKind, name: str) -> None:
-            self.launch(kind, name, settings)
-
-        for name in launching.recover(self._store, settings, start=start):
+        for name in launching.recover(self._store, settings, start=self.launch):
             log.warning("job %s failed: its runner died", name)
 
     def _waits_too_long(self, job: JobRow) -> bool:

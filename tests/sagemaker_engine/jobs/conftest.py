@@ -59,7 +59,7 @@ class JobBench:
             created_at=now,
             state=_first_state(kind, now),
         )
-        launch(self.settings.root, kind, name, settings=self.settings)
+        launch(kind, name, self.settings)
 
     def train(self, name: str, command: str | None = None, **members: Any) -> None:
         """Start a training job that runs a shell command, or AWS's toolkit without one."""
