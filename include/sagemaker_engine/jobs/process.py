@@ -15,7 +15,7 @@ from sagemaker_engine.channels.s3_agent import S3Agent
 from sagemaker_engine.faults.s3_faults import S3Faults
 from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.cleanup import clear, clear_instances
-from sagemaker_engine.jobs.failures import ENGINE_ABSENCE_S
+from sagemaker_engine.jobs.failures import ENGINE_ABSENCE_S, INTERNAL_ERROR
 from sagemaker_engine.jobs.job import Job, JobError
 from sagemaker_engine.jobs.processing import ProcessingRun
 from sagemaker_engine.jobs.supervision import Ending
@@ -97,8 +97,7 @@ def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
         log.exception("the runner failed")
         job.finish(
             "Failed",
-            reason="InternalServerError: We encountered an internal error. Please try again. "
-            f"({type(error).__name__}: {error})",
+            reason=f"{INTERNAL_ERROR} ({type(error).__name__}: {error})",
         )
     finally:
         clear_instances(job.folder).join()

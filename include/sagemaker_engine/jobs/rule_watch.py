@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine.jobs.failures import INTERNAL_ERROR
 from sagemaker_engine.jobs.rule_actions import act
 from sagemaker_engine.jobs.rule_statuses import RuleStatuses
 from sagemaker_engine.state.store import UnknownJobError
@@ -37,14 +38,6 @@ FINISH_S = 20.0
 MESSAGE_S = 180.0
 _FAULTS = (OSError, sqlite3.Error, RuntimeError)
 """Errors of processes, disks, the store and threads: the rules are then in Error, and the training continues."""
-_UNSTARTED = (
-    "InternalServerError: We encountered an internal error. Please try again. "
-    "(the rules' process did not start: {error})"
-)
-_LOST = (
-    "InternalServerError: We encountered an internal error. Please try again. "
-    "(the rules' process ended early with exit code {code})"
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +135,8 @@ class RuleWatch:
                 self._start_process(rules)
         except _FAULTS as error:
             log.exception("the rules of %s are not evaluated", self.job.name)
-            self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
+            cause = f"the rules' process did not start: {type(error).__name__}: {error}"
+            self._statuses.fail(f"{INTERNAL_ERROR} ({cause})")
 
     def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
         if not (SOURCE_FOLDER / "trainyard" / "rules").is_dir():
@@ -198,7 +192,8 @@ class RuleWatch:
                 except (ValueError, KeyError, TypeError, AttributeError, *_FAULTS):
                     log.exception("a message of the rules' process is ignored: %.200s", line)
         if not is_final and self._statuses is not None:
-            self._statuses.fail(_LOST.format(code=process.wait()))
+            cause = f"the rules' process ended early with exit code {process.wait()}"
+            self._statuses.fail(f"{INTERNAL_ERROR} ({cause})")
 
     def _take(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Store the verdicts, and carry out the actions of rules that fired for the first time."""
