@@ -142,8 +142,8 @@ def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dic
     return {**environment, **job.request.get("Environment", {})}
 
 
-def training_command(job: Job, runtime: ImageRuntime) -> list[str]:
+def training_command(job: Job) -> list[str]:
     """Return the command of process 1 of every instance: the request's entry point, or the image's."""
     algorithm = job.request["AlgorithmSpecification"]
     own = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])]
-    return own or list(runtime.train_command)
+    return own or ["train"]

@@ -37,7 +37,6 @@ class ImageRuntime:
     - `prefix`: environment that instances see copy-on-write.
     - `base_prefix`: folder of the base Python installation.
     - `training_module`: AWS's framework entry point; None for an image without one.
-    - `train_command`: default command of a training job.
     - `source_folder`: entry of the import path, for an image whose programs belong to the engine.
     - `image`: engine image that must be built first; None for Trainyard's own environment.
     - `layers`: environments whose packages are visible, too, with lower priority than those of `prefix`.
@@ -48,7 +47,6 @@ class ImageRuntime:
     prefix: Path
     base_prefix: Path
     training_module: str | None
-    train_command: tuple[str, ...] = ("train",)
     source_folder: Path | None = None
     image: ImageFile | None = None
     layers: tuple[Path, ...] = ()

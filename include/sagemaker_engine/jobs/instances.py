@@ -88,7 +88,6 @@ class InstanceRequest:
     volumes: Sequence[str] = ()
     added: Sequence[tuple[Path, str]] = ()
     programs: Sequence[str] = ()
-    working_folder: str = "/"
 
 
 def make_cluster(
@@ -150,7 +149,7 @@ def _instance(
         folder=str(folder),
         argv=list(request.command),
         environment=environment | dict(request.environment),
-        working_folder=request.working_folder if ground.has_mounts else str(folder / "ml"),
+        working_folder="/" if ground.has_mounts else str(folder / "ml"),
         descriptor=request.descriptor,
         binds=_binds(runtime, ground, folder, request),
         overlays=_overlays(runtime, ground, folder, request),

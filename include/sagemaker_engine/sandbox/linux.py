@@ -209,14 +209,14 @@ def set_host_name(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name.encode())), f"sethostname({name})")
 
 
-def die_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
-    """Request a signal to this process when its parent dies; exit if the parent is dead already.
+def die_with_parent(parent_pid: int) -> None:
+    """Request SIGKILL to this process when its parent dies; exit if the parent is dead already.
 
     `parent_pid` is the parent's id as this process sees it (0 if it is outside the PID namespace).
     """
-    _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
-        os._exit(128 + number)
+        os._exit(128 + signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
