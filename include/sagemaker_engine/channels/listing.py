@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sagemaker_engine.channels.locations import InputDataError, S3Location, S3RefusedError
 from sagemaker_engine.s3.errors import S3Error
@@ -31,12 +31,12 @@ class ChannelFile:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Name and group of an instance."""
+class Host(Protocol):
+    """An instance of the job."""
 
-    name: str
-    group: str
+    @property
+    def group(self) -> str:
+        """Name of its instance group."""
 
 
 def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[ChannelFile]:

@@ -28,14 +28,9 @@ from sagemaker_engine.jobs.debugger import (
     debug_outputs,
     unsaved_collections,
 )
-from sagemaker_engine.jobs.disk_space import DOWNLOAD_TOO_LARGE, volume_of
+from sagemaker_engine.jobs.disk_space import check_downloads
 from sagemaker_engine.jobs.execution import Execution
-from sagemaker_engine.jobs.failures import (
-    algorithm_error,
-    data_failure,
-    read_words,
-    s3_failure,
-)
+from sagemaker_engine.jobs.failures import data_failure, s3_failure
 from sagemaker_engine.jobs.host_faults import HostsLostError
 from sagemaker_engine.jobs.instance_files import instance_files, path_inside
 from sagemaker_engine.jobs.instances import ML_INSIDE, Ground, InstanceRequest
@@ -99,7 +94,7 @@ class JobAttempt:
                 feeders = self._download(stack)
                 self._mirrors = self._restore_checkpoints()
                 self._await_downloads()
-                self._check_space()
+                check_downloads(self.job, self.hosts, self._downloaded)
                 self.faults.check()
                 outcome = self._train(feeders)
             if outcome.ending in HOST_LOSSES:
@@ -119,19 +114,6 @@ class JobAttempt:
         finally:
             self.faults.close()
         return outcome
-
-    def failure_reason(self, outcome: Outcome) -> str:
-        """Return the FailureReason of an attempt whose outcome is FAILED.
-
-        Raises:
-            AssertionError: The attempt ended in another way.
-        """
-        if outcome.failure is None:
-            raise AssertionError("a failed outcome must name the instance that failed")
-        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
-        path = path_inside(self.job, self.ground, host, f"{ML_INSIDE}/output/failure")
-        words = read_words(instance_files(self.job, self.ground, host), path)
-        return algorithm_error(outcome.failure, words, last_line=outcome.last_line)
 
     def _download(self, stack: ExitStack) -> list[PipeFeeder]:
         more = config_files(self.job.request)
@@ -158,7 +140,7 @@ class JobAttempt:
             location = S3Location.parse(config["S3Uri"])
             for host in self.hosts:
                 mirrors[host.name] = MirroredFolder(
-                    self._checkpoint_folder(host),
+                    checkpoint_folder(self.job, self.ground, host),
                     location,
                     self.job.objects,
                     seen_at=path_inside(
@@ -203,17 +185,6 @@ class JobAttempt:
             }
             since = now
 
-    def _check_space(self) -> None:
-        """Check that channels and checkpoints fit each host's volume.
-
-        Raises:
-            JobError: They do not fit.
-        """
-        for host in self.hosts:
-            size = volume_of(self.job.request, host)
-            if size is not None and self._downloaded[host.name] > size:
-                raise JobError(DOWNLOAD_TOO_LARGE)
-
     def _output_mirrors(self, uplinks: Mapping[str, Line]) -> dict[str, MirroredFolder]:
         """Return the mirrored folders of Debugger's outputs; the keys are `<host> <output>`."""
         return {
@@ -230,9 +201,6 @@ class JobAttempt:
             for host in self.hosts
             for output in debug_outputs(self.job)
         }
-
-    def _checkpoint_folder(self, host: HostPlan) -> Path:
-        return checkpoint_folder(self.job, self.ground, host)
 
     def _train(self, feeders: Sequence[PipeFeeder]) -> Outcome:
         def fault() -> str | None:
@@ -262,7 +230,7 @@ class JobAttempt:
                     cluster,
                     host=host.name,
                     path=str(checkpoint_path(self.job)),
-                    folder=self._checkpoint_folder(host),
+                    folder=checkpoint_folder(self.job, self.ground, host),
                 )
 
     def _has_volume(self, host: HostPlan) -> bool:
@@ -278,7 +246,9 @@ class JobAttempt:
         folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
         volumes = [str(checkpoint_path(self.job))] if self._has_volume(host) else []
         if "CheckpointConfig" in self.job.request and not volumes:
-            folders.append((self._checkpoint_folder(host), str(checkpoint_path(self.job))))
+            folders.append(
+                (checkpoint_folder(self.job, self.ground, host), str(checkpoint_path(self.job)))
+            )
         folders += [
             (output.folder(self.job, self.ground, host), output.path)
             for output in debug_outputs(self.job)
@@ -292,7 +262,7 @@ class JobAttempt:
         folders += [*mpi.folders, *presented]
         return InstanceRequest(
             host=host,
-            command=container.training_command(self.job, self.runtime),
+            command=container.training_command(self.job),
             environment={
                 **self.environment,
                 **container.training_environment(self.job, self.runtime, host),

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.instance_storage import has_local_storage
 from sagemaker_engine.jobs.host_metrics import folder_bytes, volume_bytes
+from sagemaker_engine.jobs.job import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from sagemaker_engine.jobs.job import HostPlan
+    from sagemaker_engine.jobs.job import HostPlan, Job
 
 DOWNLOAD_TOO_LARGE = "ClientError: Data download failed:Insufficient disk space"
 """The service's words (github.com/aws/sagemaker-python-sdk/issues/128)."""
@@ -35,6 +36,18 @@ def volume_of(request: Mapping[str, Any], host: HostPlan) -> int | None:
     if not cluster.get("VolumeSizeInGB") or has_local_storage(host.instance_type):
         return None
     return volume_bytes(request)
+
+
+def check_downloads(job: Job, hosts: Sequence[HostPlan], downloaded: Mapping[str, float]) -> None:
+    """Check that the downloaded files fit each instance's volume; `downloaded` has their bytes by instance name.
+
+    Raises:
+        JobError: They do not fit.
+    """
+    for host in hosts:
+        size = volume_of(job.request, host)
+        if size is not None and downloaded[host.name] > size:
+            raise JobError(DOWNLOAD_TOO_LARGE)
 
 
 class DiskSpace:

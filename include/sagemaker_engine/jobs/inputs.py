@@ -81,9 +81,8 @@ def _files(
     downloaded = {}
     s3_source(channel)
     files = channel_files(channel, job.objects)
-    everyone = [host.as_channel_host for host in hosts]
     for host in hosts:
-        share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+        share = files_of_host(files, channel, host=host, hosts=hosts)
         if share is not None:
             folder = channel_folder(job, host, channel["ChannelName"], ground=ground)
             num_bytes = place_files(share, folder, job.objects, link=link)
@@ -92,10 +91,9 @@ def _files(
 
 
 def _pipes(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]) -> list[PipeFeeder]:
-    everyone = [host.as_channel_host for host in hosts]
     feeders = []
     for host in hosts:
-        units = channel_records(channel, job.objects, host=host.as_channel_host, hosts=everyone)
+        units = channel_records(channel, job.objects, host=host, hosts=hosts)
         if units is not None:
             folder = job.ml_folder(host.name) / "input" / "data"
             feeders.append(PipeFeeder(channel, units, folder, job.objects))

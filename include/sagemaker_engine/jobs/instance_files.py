@@ -1,4 +1,4 @@
-"""Mapping from a training instance's paths to this machine's folders."""
+"""Files of an instance: the mapping from its paths to this machine's folders, and the texts in its output folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from sagemaker_engine.channels.container_files import ContainerFiles
 from sagemaker_engine.jobs import inputs
 from sagemaker_engine.jobs.debugger import checkpoint_folder, checkpoint_path, debug_outputs
+from sagemaker_engine.jobs.failures import algorithm_error, read_words
 from sagemaker_engine.jobs.instances import ML_INSIDE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sagemaker_engine.jobs.instances import Ground
     from sagemaker_engine.jobs.job import HostPlan, Job
+    from sagemaker_engine.jobs.supervision import Outcome
 
 
 def instance_files(job: Job, ground: Ground, host: HostPlan) -> ContainerFiles:
@@ -36,3 +40,22 @@ def path_inside(job: Job, ground: Ground, host: HostPlan, path: str) -> str:
     if ground.has_mounts:
         return path
     return str(job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE))
+
+
+def failure_reason(job: Job, ground: Ground, hosts: Sequence[HostPlan], outcome: Outcome) -> str:
+    """Return the FailureReason of instances whose outcome is FAILED.
+
+    Raises:
+        AssertionError: The instances ended in another way.
+    """
+    if outcome.failure is None:
+        raise AssertionError("a failed outcome must name the instance that failed")
+    host = next(each for each in hosts if each.name == outcome.failure.instance)
+    words = output_text(job, ground, host, "failure")
+    return algorithm_error(outcome.failure, words, last_line=outcome.last_line)
+
+
+def output_text(job: Job, ground: Ground, host: HostPlan, name: str) -> str:
+    """Return the first 1024 characters of a file in an instance's /opt/ml/output; empty if it is not a regular file."""
+    path = path_inside(job, ground, host, f"{ML_INSIDE}/output/{name}")
+    return read_words(instance_files(job, ground, host), path)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.channels.listing import Host
 from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.jobs.logs import add_line_to_newest
@@ -34,11 +33,6 @@ class HostPlan:
     group: str
     instance_type: str
 
-    @property
-    def as_channel_host(self) -> Host:
-        """Return the instance in the form that channels use."""
-        return Host(name=self.name, group=self.group)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -53,7 +47,6 @@ class Job:
     objects: ObjectStore
     folder: Path
     created_at: float
-    started_at: float = field(default_factory=time.time)
 
     def enter(self, secondary: str) -> None:
         """Change the stored state to a secondary status."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.channels.checkpoints import MirroredFolder, Mirrors
-from sagemaker_engine.channels.container_files import ContainerFiles
 from sagemaker_engine.channels.listing import (
     channel_files,
     files_of_host,
@@ -18,16 +17,16 @@ from sagemaker_engine.channels.listing import (
 from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.jobs.container import resource_config
-from sagemaker_engine.jobs.disk_space import DOWNLOAD_TOO_LARGE, volume_of
+from sagemaker_engine.jobs.disk_space import check_downloads
 from sagemaker_engine.jobs.execution import Execution
-from sagemaker_engine.jobs.failures import (
-    ABANDONED,
-    algorithm_error,
-    data_failure,
-    read_words,
-    s3_failure,
-)
+from sagemaker_engine.jobs.failures import ABANDONED, data_failure, s3_failure
 from sagemaker_engine.jobs.image_supply import find_runtime, supply
+from sagemaker_engine.jobs.instance_files import (
+    failure_reason,
+    instance_files,
+    output_text,
+    path_inside,
+)
 from sagemaker_engine.jobs.instances import (
     ML_INSIDE,
     Ground,
@@ -120,25 +119,21 @@ class ProcessingRun:
         (config / "resourceconfig.json").write_text(json.dumps(resources), encoding="utf-8")
 
     def _provide_inputs(self) -> None:
-        everyone = [host.as_channel_host for host in self.hosts]
-        downloaded = dict.fromkeys(self.hosts, 0)
+        downloaded = dict.fromkeys((host.name for host in self.hosts), 0)
         for number, each in enumerate(self.job.request.get("ProcessingInputs", [])):
             channel = _as_channel(each)
             files = channel_files(channel, self.job.objects)
             for host in self.hosts:
-                share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+                share = files_of_host(files, channel, host=host, hosts=self.hosts)
                 folder = self._input_folder(host, number, each)
-                downloaded[host] += place_files(
+                downloaded[host.name] += place_files(
                     share or [], folder, self.job.objects, link=self.ground.has_overlay
                 )
-        for host, num_bytes in downloaded.items():
-            size = volume_of(self.job.request, host)
-            if size is not None and num_bytes > size:
-                raise JobError(DOWNLOAD_TOO_LARGE)
+        check_downloads(self.job, self.hosts, downloaded)
 
     def _input_folder(self, host: HostPlan, number: int, each: dict[str, Any]) -> Path:
         if self.ground.has_overlay:
-            return self.job.host_folder(host.name) / "channels" / str(number)
+            return self.job.host_folder(host.name) / "inputs" / str(number)
         return self._folder(host, each["S3Input"]["LocalPath"])
 
     def _folder(self, host: HostPlan, path: str) -> Path:
@@ -165,23 +160,14 @@ class ProcessingRun:
                 S3Location.parse(output["S3Uri"]),
                 self.job.objects,
                 deletes=False,
-                seen_at=self._path_inside(host, output["LocalPath"]),
-                files=self._files(host),
+                seen_at=path_inside(self.job, self.ground, host, output["LocalPath"]),
+                files=instance_files(self.job, self.ground, host),
                 warn=partial(self.job.log_line, host.name),
             )
             for output in self._outputs()
             if output["S3UploadMode"] == mode
             for host in self.hosts
         }
-
-    def _files(self, host: HostPlan) -> ContainerFiles:
-        own = self.job.ml_folder(host.name)
-        if not self.ground.has_mounts:
-            return ContainerFiles.of_folder(own)
-        return ContainerFiles(folders={ML_INSIDE: own})
-
-    def _path_inside(self, host: HostPlan, path: str) -> str:
-        return path if self.ground.has_mounts else str(self._folder(host, path))
 
     def _process(self, mirrors: Mirrors) -> Outcome:
         return Execution(
@@ -224,10 +210,8 @@ class ProcessingRun:
         )
 
     def _finish(self, outcome: Outcome) -> None:
-        members: dict[str, Any] = {}
-        message = self._words(self.hosts[0], "message")
-        if message:
-            members["ExitMessage"] = message
+        message = output_text(self.job, self.ground, self.hosts[0], "message")
+        members = {"ExitMessage": message} if message else {}
         match outcome.ending:
             case Ending.COMPLETED:
                 self.job.finish("Completed", **members)
@@ -241,7 +225,8 @@ class ProcessingRun:
             case Ending.FAULT:
                 self.job.finish("Failed", reason=outcome.fault, **members)
             case Ending.FAILED:
-                self._fail(outcome, members)
+                reason = failure_reason(self.job, self.ground, self.hosts, outcome)
+                self.job.finish("Failed", reason=reason, **members)
             case (
                 Ending.INTERRUPTED
                 | Ending.HOST_FAILURE
@@ -249,18 +234,6 @@ class ProcessingRun:
                 | Ending.MAX_WAIT_TIME_EXCEEDED
             ):
                 raise AssertionError(f"{outcome.ending} applies to training jobs only")
-
-    def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:
-        if outcome.failure is None:
-            raise AssertionError("a failed outcome must name the instance that failed")
-        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
-        words = self._words(host, "failure")
-        reason = algorithm_error(outcome.failure, words, last_line=outcome.last_line)
-        self.job.finish("Failed", reason=reason, **members)
-
-    def _words(self, host: HostPlan, name: str) -> str:
-        path = self._path_inside(host, f"{ML_INSIDE}/output/{name}")
-        return read_words(self._files(host), path)
 
 
 def _ignore(_time_ms: int, _text: str) -> None:

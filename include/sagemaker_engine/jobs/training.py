@@ -20,6 +20,7 @@ from sagemaker_engine.jobs.host_faults import AttemptFaults
 from sagemaker_engine.jobs.host_lines import HostLines
 from sagemaker_engine.jobs.image_supply import find_runtime, supply
 from sagemaker_engine.jobs.images import missing_torchvision
+from sagemaker_engine.jobs.instance_files import failure_reason
 from sagemaker_engine.jobs.instances import Ground, survey
 from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
 from sagemaker_engine.jobs.launchers import missing_ground, missing_launcher, missing_layer
@@ -230,7 +231,7 @@ class TrainingRun:
             case Ending.FAULT:
                 raise JobError(outcome.fault)
             case Ending.FAILED:
-                reason = attempt.failure_reason(outcome)
+                reason = failure_reason(self.job, self.ground, self.hosts, outcome)
                 if advice := missing_torchvision(self.runtime, reason):
                     self.job.log_line(self.hosts[0].name, advice)
                 self._finish(outcome.ending, reason=reason)

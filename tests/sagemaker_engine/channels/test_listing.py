@@ -8,13 +8,13 @@ from hypothesis import given, strategies as st
 
 from sagemaker_engine.channels.listing import (
     ChannelFile,
-    Host,
     channel_files,
     check_paths,
     files_of_host,
     relative_path,
 )
 from sagemaker_engine.channels.locations import InputDataError
+from sagemaker_engine.jobs.job import HostPlan
 
 if TYPE_CHECKING:
     from sagemaker_engine.s3.object_store import ObjectStore
@@ -129,7 +129,7 @@ def test_sharding_gives_every_object_to_exactly_one_instance(
     count: int, num_hosts: int, seed: int | None
 ) -> None:
     files = [ChannelFile(bucket="b", key=str(n), path=str(n)) for n in range(count)]
-    hosts = [Host(name=f"algo-{n}", group="g") for n in range(num_hosts)]
+    hosts = [HostPlan(name=f"algo-{n}", group="g", instance_type="local") for n in range(num_hosts)]
     sharded = channel("s3://b/", S3DataDistributionType="ShardedByS3Key")
 
     shares = [files_of_host(files, sharded, host=host, hosts=hosts) for host in hosts]
@@ -143,7 +143,10 @@ def test_sharding_gives_every_object_to_exactly_one_instance(
 
 def test_a_channel_with_instance_groups_is_only_for_them() -> None:
     files = [ChannelFile(bucket="b", key=str(n), path=str(n)) for n in range(4)]
-    hosts = [Host(name=f"algo-{n}", group="gpu" if n > 1 else "cpu") for n in range(4)]
+    hosts = [
+        HostPlan(name=f"algo-{n}", group="gpu" if n > 1 else "cpu", instance_type="local")
+        for n in range(4)
+    ]
     grouped = channel(
         "s3://b/", S3DataDistributionType="ShardedByS3Key", InstanceGroupNames=["gpu"]
     )

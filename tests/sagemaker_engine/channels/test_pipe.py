@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.channels.listing import Host
 from sagemaker_engine.channels.locations import InputDataError
 from sagemaker_engine.channels.pipe import (
     POLL_S,
@@ -20,6 +19,7 @@ from sagemaker_engine.channels.pipe import (
     PipeFeeder,
     channel_records,
 )
+from sagemaker_engine.jobs.job import HostPlan
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
-HOST = Host(name="algo-1", group="g")
+HOST = HostPlan(name="algo-1", group="g", instance_type="local")
 
 
 def channel(uri: str, *, data_type: str = "S3Prefix", **members: Any) -> dict[str, Any]:
