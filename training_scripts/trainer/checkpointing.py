@@ -213,7 +213,7 @@ class Checkpointer:
         found = self._folder.newest_good()
         if found is None:
             return None, ""
-        found.refuse_shards()
+        found.check_kind(is_sharded=False)
         content = {name: found.load(name) for name in self.files}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)

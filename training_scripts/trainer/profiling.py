@@ -19,7 +19,6 @@ from torch import profiler
 from torch.autograd import DeviceType
 
 from trainer.step_spans import read_spans
-from trainyard_watch.statistics.place import choose_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,9 +145,9 @@ def open_traces(
         spans = ()
 
     def path_of(span: range) -> Path:
-        folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=True)
+        folder = paths.statistics_dir(hook, is_shipped=True)
         if not folder.is_dir():  # this host uploads no statistics to S3
-            folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=False)
+            folder = paths.statistics_dir(hook, is_shipped=False)
         name = f"trace-rank-{ranks.rank:05d}.attempt-{max(1, num_starts):04d}"
         return folder / f"{name}.steps-{span[0]}-{span[-1]}.json.gz"
 

@@ -43,31 +43,20 @@ class Checkpoint:
         """Return whether every rank wrote its shards into the checkpoint; see trainyard_watch/shard_folder.py."""
         return (self.path / ".metadata").exists()
 
-    def refuse_shards(self) -> None:
-        """Reject a sharded checkpoint, which only train_fsdp.py can read.
+    def check_kind(self, *, is_sharded: bool) -> None:
+        """Reject a checkpoint of the other kind: train_fsdp.py reads sharded ones, train_ddp.py whole models.
 
         Raises:
-            CheckpointError: the checkpoint is sharded.
+            CheckpointError: the checkpoint is sharded and should not be, or the other way round.
         """
-        if self.is_sharded:
-            message = (
-                f"{self.path} was written in shards by train_fsdp.py: resume with that script, or set another "
-                "checkpoint_s3_uri for this run; nothing was deleted"
+        if self.is_sharded != is_sharded:
+            writer = "by train_ddp.py, which keeps whole models"
+            if self.is_sharded:
+                writer = "in shards by train_fsdp.py"
+            raise CheckpointError(
+                f"{self.path} was written {writer}: resume with that script, or set another checkpoint_s3_uri for this "
+                "run; nothing was deleted"
             )
-            raise CheckpointError(message)
-
-    def refuse_unsharded(self) -> None:
-        """Reject a checkpoint of the whole model, which only train_ddp.py can read.
-
-        Raises:
-            CheckpointError: the checkpoint is not sharded.
-        """
-        if not self.is_sharded:
-            message = (
-                f"{self.path} was written by train_ddp.py, which keeps whole models: resume with that script, or set "
-                "another checkpoint_s3_uri for this run; nothing was deleted"
-            )
-            raise CheckpointError(message)
 
     def load(self, name: str) -> Any:
         """Return the object in the file `<name>.pt`, on the CPU.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_BASE_DIR = "/opt/ml"
+DEFAULT_TENSORS_DIR = f"{DEFAULT_BASE_DIR}/output/tensors"
 OWN_FOLDER = "trainyard"
 """Folder of the watch's checkpoints and metrics, beside the script's own files."""
 BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
@@ -61,6 +62,27 @@ class ContainerPaths:
             return None
         content = json.loads(path.read_bytes())
         return content if isinstance(content, dict) else None
+
+    def in_container(self, path: str) -> Path:
+        """Return a path of the container contract with `/opt/ml` replaced by the container's base folder."""
+        standard = Path(path)
+        if standard.is_relative_to(DEFAULT_BASE_DIR):
+            return self.base_dir / standard.relative_to(DEFAULT_BASE_DIR)
+        return standard
+
+    def statistics_dir(self, hook: Mapping[str, Any] | None, *, is_shipped: bool) -> Path:
+        """Return the folder of the job's statistics.
+
+        - With a DebugHookConfig (`hook`): its LocalPath, by default /opt/ml/output/tensors. The platform uploads it.
+        - Otherwise, if this host uploads the statistics to S3 itself (`is_shipped`): a folder that the platform does
+          not upload.
+        - Otherwise: a folder in the output, which the platform uploads at the end of the job.
+
+        No default is below the checkpoints, since the platform restores these to every host.
+        """
+        if hook is not None:
+            return self.in_container(hook.get("LocalPath") or DEFAULT_TENSORS_DIR)
+        return (self.base_dir / "output" if is_shipped else self.output_data_dir) / "statistics"
 
     @property
     def failure_file(self) -> Path:

@@ -23,7 +23,7 @@ import os
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trainyard_watch.environment import JOB_VARIABLE, num_restarts
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
@@ -59,27 +59,6 @@ CANNOT_ASK = (
     "access to S3: boto3 in the image, no network isolation"
 )
 NO_ANSWER = "S3 does not answer (%s): no old checkpoint is deleted until it does"
-
-
-class Layout(Protocol):
-    """Layout of a script's checkpoints in one folder."""
-
-    folder: Path
-
-    def steps(self) -> Mapping[int, tuple[Path, ...]]:
-        """Return the files or folders of each step in the folder, complete or not."""
-
-    def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the expected size in bytes of each file of a step, by name below the prefix; None if not known yet.
-
-        Args:
-            step: step of the checkpoint.
-            s3: the checkpoints' prefix.
-            there: sizes in bytes of the objects below the prefix, by name.
-
-        Raises:
-            S3UnavailableError: a request to S3 failed.
-        """
 
 
 class Retention:
@@ -328,11 +307,22 @@ class ManifestLayout:
         self.folder = folder
 
     def steps(self) -> dict[int, tuple[Path, ...]]:
-        """Return each step's folder."""
+        """Return each step's folder, complete or not."""
         return {step: (path,) for step, path in step_folders(self.folder, "step-")}
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the files that the manifest in S3 lists; only one host has the manifest on its disk."""
+        """Return the expected size in bytes of each file of a step, by name below the prefix; None if not known yet.
+
+        The files are those that the manifest in S3 lists; only one host has the manifest on its disk.
+
+        Args:
+            step: step of the checkpoint.
+            s3: the checkpoints' prefix.
+            there: sizes in bytes of the objects below the prefix, by name.
+
+        Raises:
+            S3UnavailableError: a request to S3 failed.
+        """
         name = f"step-{step:08d}"
         manifest = f"{name}/manifest.json"
         if manifest not in there:
@@ -362,11 +352,15 @@ class LocalLayout:
         return found
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
-        """Return the files of the step on this disk."""
+        """Return the sizes of the files of the step on this disk, as `ManifestLayout.contents` does."""
         return {
             file.relative_to(self.folder).as_posix(): file.stat().st_size
             for file in files_of(self.steps().get(step, ()))
         } or None
+
+
+Layout = ManifestLayout | LocalLayout
+"""Layout of a script's checkpoints in one folder."""
 
 
 def step_folders(folder: Path, begins: str) -> list[tuple[int, Path]]:

@@ -46,8 +46,8 @@ class S3Prefix:
         self._bucket, self._key = bucket, self.uri.removeprefix(f"s3://{bucket}/")
         self._made: Any = None
 
-    def sizes(self, begins: str = "") -> dict[str, int]:
-        """Return name -> size in bytes of each object whose name begins with `begins`.
+    def sizes(self) -> dict[str, int]:
+        """Return name -> size in bytes of each object below the prefix.
 
         Raises:
             S3UnavailableError: the request failed.
@@ -55,7 +55,7 @@ class S3Prefix:
         return self._asked(
             lambda client: {
                 each["Key"].removeprefix(self._key): int(each["Size"])
-                for page in self._pages(client, begins)
+                for page in self._pages(client)
                 for each in page.get("Contents", ())
             }
         )
@@ -69,7 +69,7 @@ class S3Prefix:
         return self._asked(
             lambda client: [
                 each["Prefix"].removeprefix(self._key).rstrip("/")
-                for page in self._pages(client, "", Delimiter="/")
+                for page in self._pages(client, Delimiter="/")
                 for each in page.get("CommonPrefixes", ())
             ]
         )
@@ -99,9 +99,9 @@ class S3Prefix:
             )
         )
 
-    def _pages(self, client: Any, begins: str, **more: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, client: Any, **more: str) -> Iterator[dict[str, Any]]:
         pages = client.get_paginator("list_objects_v2")
-        yield from pages.paginate(Bucket=self._bucket, Prefix=f"{self._key}{begins}", **more)
+        yield from pages.paginate(Bucket=self._bucket, Prefix=self._key, **more)
 
     def _asked(self, ask: Callable[[Any], Answer]) -> Answer:
         try:

@@ -13,7 +13,7 @@ from torch.nn.attention.bias import CausalBias
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainer.sharding.context_parallel import TIME, SequenceShare, split_positions
+from trainer.sharding.context_parallel import TIME, SequenceShare, own_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,8 @@ def test_own_positions_attend_as_in_the_whole_sequence(
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, LENGTH, 8).unbind()
     whole = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    parts = split_positions(LENGTH, num_ranks)
+    positions = torch.arange(LENGTH)
+    parts = [own_part(positions, rank, num_ranks, dim=0) for rank in range(num_ranks)]
     gathered = {id(each): each[:, :, torch.cat(parts)] for each in (key, value)}
     own = share(rank, num_ranks)
     monkeypatch.setattr(SequenceShare, "_gathered", lambda _, heads: gathered[id(heads)])

@@ -80,7 +80,7 @@ class ShardedCheckpointer(Checkpointer):
         run: Any = None
         with self._ranks.all_or_none():
             if self._ranks.is_main:
-                found.refuse_unsharded()
+                found.check_kind(is_sharded=True)
                 run = found.load("run")
                 self._metrics.restore(found.read("metrics.jsonl"))
         run = broadcast_tree(run, self._ranks)

@@ -47,18 +47,13 @@ class SequenceShare:
         biases = [
             _causal_bias(size, (piece + 1) * size, device) for piece in own_pieces(rank, num_ranks)
         ]
-        positions = split_positions(sequence_length, num_ranks)[rank]
+        positions = own_part(torch.arange(sequence_length), rank, num_ranks, dim=0)
         return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return tensors of shape (batch, time) with the positions of this rank only.
-
-        They are joined from slices: an index on the CPU would be copied to the GPU first, and the host would wait for
-        the device.
-        """
-        own = own_pieces(self.mesh.get_local_rank(), self.mesh.size())
-        split = (part.chunk(2 * self.mesh.size(), dim=1) for part in batch)
-        return tuple(torch.cat([pieces[each] for each in own], dim=1) for pieces in split)
+        """Return tensors of shape (batch, time) with the positions of this rank only."""
+        rank, num_ranks = self.mesh.get_local_rank(), self.mesh.size()
+        return tuple(own_part(part, rank, num_ranks, dim=1) for part in batch)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
         """Return the attention output of this rank's positions over the whole sequence."""
@@ -105,11 +100,11 @@ def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tenso
     return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
 
 
-def split_positions(sequence_length: int, num_ranks: int) -> list[Tensor]:
-    """Return each rank's positions: rank r of n has the pieces r and 2n - 1 - r of 2n.
+def own_part(whole: Tensor, rank: int, num_ranks: int, *, dim: int) -> Tensor:
+    """Return a rank's positions on the dimension `dim`: rank r of n has the pieces r and 2n - 1 - r of 2n.
 
-    Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5; under a causal mask each has 18 pairs.
+    They are joined from slices: an index on the CPU would be copied to the GPU first, and the host would wait for the
+    device. Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5; under a causal mask each has 18 pairs.
     """
-    pieces = torch.arange(sequence_length).chunk(2 * num_ranks)
-    own = (own_pieces(rank, num_ranks) for rank in range(num_ranks))
-    return [torch.cat((pieces[first], pieces[second])) for first, second in own]
+    pieces = whole.chunk(2 * num_ranks, dim=dim)
+    return torch.cat([pieces[each] for each in own_pieces(rank, num_ranks)], dim=dim)

@@ -36,7 +36,7 @@ KEPT = frozenset(
 
 
 def make_recompute(
-    kind: str, *, offloads: bool, device: torch.device, keeps_random: bool = False
+    kind: str, *, offloads: bool, device: torch.device, keeps_random: bool
 ) -> Recompute | None:
     """Return the function that runs a layer with recomputation in its backward pass, or None for `kind` "none".
 
@@ -50,8 +50,14 @@ def make_recompute(
     """
     if kind == "none":
         return None
-    contexts = _contexts(kind, keeps_random=keeps_random)
-    run = partial(checkpoint, use_reentrant=False, **contexts)
+    run = partial(checkpoint, use_reentrant=False)
+    if kind == "selective" or keeps_random:  # otherwise a layer keeps its input only
+        run = partial(
+            run,
+            context_fn=partial(
+                _selective_contexts, is_selective=kind == "selective", keeps_random=keeps_random
+            ),
+        )
     if not offloads:
         return run
     return partial(_run_offloaded, run, pins=device.type == "cuda")
@@ -72,18 +78,6 @@ def keeps_random_of(device: torch.device, *, is_compiled: bool, is_split: bool) 
     (`functionalize_rng_ops` in torch/_functorch/partitioners.py). On CUDA the states are inputs of the graph.
     """
     return is_compiled and is_split and device.type != "cuda"
-
-
-def _contexts(kind: str, *, keeps_random: bool) -> dict[str, Any]:
-    """Return the arguments of `checkpoint` that select what is kept; none if a layer keeps its input only."""
-    if kind == "full" and not keeps_random:
-        return {}
-    is_selective = kind == "selective"
-    return {
-        "context_fn": partial(
-            _selective_contexts, is_selective=is_selective, keeps_random=keeps_random
-        )
-    }
 
 
 def _selective_contexts(

@@ -216,13 +216,10 @@ def _configured(
 
 def _collections_of(name: str, include_regex: str | None, cadence: Cadence) -> Iterator[Collection]:
     match = _ACTIVATION.fullmatch(name)
-    if include_regex:
-        pattern = re.compile(include_regex)
+    if include_regex or name == "all":
+        pattern = re.compile(include_regex) if include_regex else None
         for kind in (WEIGHTS, GRADIENTS, ACTIVATIONS):
             yield Collection(kind=kind, cadence=cadence, pattern=pattern)
-    elif name == "all":
-        for kind in (WEIGHTS, GRADIENTS, ACTIVATIONS):
-            yield Collection(kind=kind, cadence=cadence)
     elif name == WEIGHTS:
         yield Collection(kind=WEIGHTS, cadence=cadence, pattern=re.compile(r"^(?!.*bias$)"))
     elif name == "biases":

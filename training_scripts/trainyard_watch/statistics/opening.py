@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainyard_watch.environment import JOB_VARIABLE
+from trainyard_watch.environment import DEFAULT_BASE_DIR, JOB_VARIABLE
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 from trainyard_watch.statistics.choice import choose
 from trainyard_watch.statistics.emitter import Emitter
 from trainyard_watch.statistics.headlines import Headlines, MlflowSink, TensorBoardSink
 from trainyard_watch.statistics.host_samples import HostSampler
 from trainyard_watch.statistics.parts import PartWriter, newest_attempt
-from trainyard_watch.statistics.place import DEFAULT_TENSORBOARD_DIR, choose_folder, in_container
 from trainyard_watch.statistics.shipping import (
     CANNOT_SHIP,
     STATISTICS_VARIABLE,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
+DEFAULT_TENSORBOARD_DIR = f"{DEFAULT_BASE_DIR}/output/tensorboard"
 NO_ACTIVATIONS = (
     "compile is on (the default on GPUs with bf16): there are NO STATISTICS OF ACTIVATIONS, so the rules DeadRelu and "
     "SaturatedActivation are not evaluated; set compile to false to evaluate them"
@@ -192,7 +192,7 @@ def _place(
 ) -> tuple[Path, int] | None:
     """Return the folder of the statistics and the newest attempt in it, or None after an error."""
     try:
-        folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=is_shipped)
+        folder = paths.statistics_dir(hook, is_shipped=is_shipped)
         return folder, newest_attempt(folder)
     except Exception as error:  # noqa: BLE001 as in _choice
         log.error(NO_PLACE, type(error).__name__, error)  # noqa: TRY400
@@ -237,7 +237,7 @@ def open_headlines(
     if ranks.is_main and (tensorboard_dir or board is not None):
         local_path = (board or {}).get("LocalPath") or DEFAULT_TENSORBOARD_DIR
         makers["TensorBoard"] = lambda: TensorBoardSink(
-            Path(tensorboard_dir or in_container(paths.base_dir, local_path))
+            Path(tensorboard_dir or paths.in_container(local_path))
         )
     if ranks.is_main and os.environ.get("MLFLOW_TRACKING_URI"):
         job = os.environ.get(JOB_VARIABLE) or "training"
