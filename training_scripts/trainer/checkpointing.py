@@ -72,7 +72,7 @@ class Checkpointer:
         if not self._ranks.is_main:
             return False
         if not self._saver.is_writing:
-            self._settle()
+            self.finish()
         is_busy = self._saver.is_writing or self._folder.is_congested
         is_due = self._pace.is_due(step, is_writing=is_busy)
         return is_due or (self._is_postponed and not is_busy)
@@ -91,7 +91,7 @@ class Checkpointer:
         self._collect(state)
         if self.num_writers == 1 and not self._ranks.is_main:
             return
-        self._settle()
+        self.finish()
         if state.progress.step == self._durable_step:
             return
         content = self._copied(state)
@@ -138,10 +138,6 @@ class Checkpointer:
         self._stall_seconds = time.monotonic() - began
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
-    def finish(self) -> None:
-        """Wait until the last checkpoint is durable or has failed."""
-        self._settle()
-
     def obstacle_to_model(self, num_bytes: int, stop: StopRequest) -> str | None:
         """Return the reason not to write a model of `num_bytes` after a stop, or None; called after `finish`."""
         return self._limit.obstacle(num_bytes, seconds_left=stop.seconds_left, grace_s=stop.grace_s)
@@ -150,8 +146,8 @@ class Checkpointer:
         """Wait for the write in progress after the run has failed; the write needs no other rank."""
         self._saver.wait()
 
-    def _settle(self) -> None:
-        """Wait for the write in progress, and pass its cost to the pace.
+    def finish(self) -> None:
+        """Wait until the last checkpoint is durable or has failed, and pass its cost to the pace.
 
         The cost in seconds is the time that training waited plus the writer's whole processor time, as if the writer
         never ran in parallel to training.

@@ -13,7 +13,7 @@ Within a source, the samples are in the order that the source alone has with the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,29 +66,24 @@ class MixedSamples(Dataset[tuple[Tensor, ...]]):
         return ",".join(f"{each.name}:{each.parts}:{len(each)}" for each in self.sources)
 
 
-@dataclass(frozen=True, slots=True)
 class Interleaving:
     """Endless sequence of sources with fixed shares, given as numbers of parts.
 
     After n positions, source i has had between `n * share - 1` and `n * share + 1` of them.
     """
 
-    parts: tuple[int, ...]
-    _source: Tensor = field(init=False, compare=False, repr=False)
-    _ordinal: Tensor = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if min(self.parts, default=0) < 1 or sum(self.parts) > MOST_PARTS:
-            message = f"a mixture has 1 to {MOST_PARTS} parts in all, and 1 or more of each source, got {self.parts}"
+    def __init__(self, parts: tuple[int, ...]) -> None:
+        if min(parts, default=0) < 1 or sum(parts) > MOST_PARTS:
+            message = f"a mixture has 1 to {MOST_PARTS} parts in all, and 1 or more of each source, got {parts}"
             raise ValueError(message)
-        cycle = interleaved(self.parts)
-        seen = [0] * len(self.parts)
+        cycle = interleaved(parts)
+        seen = [0] * len(parts)
         ordinals = []
         for source in cycle:
             ordinals.append(seen[source])
             seen[source] += 1
-        object.__setattr__(self, "_source", torch.tensor(cycle))
-        object.__setattr__(self, "_ordinal", torch.tensor(ordinals))
+        self._parts = torch.tensor(parts)
+        self._source, self._ordinal = torch.tensor(cycle), torch.tensor(ordinals)
 
     def at(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Return the sources (int64) of the positions [start, stop), and each position's number within its source."""
@@ -96,7 +91,7 @@ class Interleaving:
         length = len(self._source)
         place = positions % length
         source = self._source[place]
-        before = torch.tensor(self.parts)[source] * (positions // length)
+        before = self._parts[source] * (positions // length)
         return source, before + self._ordinal[place]
 
 

@@ -49,12 +49,11 @@ class SpreadDecoder(nn.Module):
         """Create and fill the parameters of a submodule on the device, with rows in portable order."""
         part = self.get_submodule(name).to_empty(device=device)
         fill(part, prefix=name)
-        plain = dict(part.named_parameters())
-        portable = to_portable(plain, self.config)
         with torch.no_grad():
-            for key, parameter in plain.items():
-                if portable[key] is not parameter:
-                    parameter.copy_(portable[key])
+            for key, parameter in part.named_parameters():
+                portable = to_portable(key, parameter, self.config)
+                if portable is not parameter:
+                    parameter.copy_(portable)
 
     @property
     def ends(self) -> list[str]:

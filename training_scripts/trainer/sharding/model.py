@@ -167,7 +167,7 @@ def whole_weights(
     if config["kind"] == "gpt":
         shape = GPTConfig.of(config)
         return {
-            name: to_plain({name: weights.pop(name)}, shape)[name]
+            name: to_plain(name, weights.pop(name), shape)
             for name in sorted(weights, key=_plain_order)
         }
     return weights

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
     from trainer.decoder_config import GPTConfig
@@ -23,24 +21,29 @@ if TYPE_CHECKING:
 NUM_GATED = 2
 
 
-def to_portable(weights: Mapping[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
-    """Return the weights of a decoder with the rows of fused projections in portable order.
+def to_portable(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
+    """Return a decoder's weight with the rows of a fused projection in portable order; others are returned as they are.
 
     Example: with 2 heads of width 1, the rows q0 q1 k0 k1 v0 v1 become q0 k0 v0 q1 k1 v1. With 4 query heads and 2
     key-value heads, they become q0 q1 k0 v0 q2 q3 k1 v1.
     """
-    return {
-        name: _portable(each, groups) if (groups := _groups(name, each, config)) else each
-        for name, each in weights.items()
-    }
+    groups = _groups(name, weight, config)
+    if groups is None:
+        return weight
+    num, rows = groups
+    parts = weight.split([num * each for each in rows])
+    split = [part.view(num, each, -1) for part, each in zip(parts, rows, strict=True)]
+    return torch.cat(split, dim=1).reshape(weight.shape)
 
 
-def to_plain(weights: Mapping[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
-    """Return the weights in the order of `trainer.models.gpt`, the inverse of `to_portable`."""
-    return {
-        name: _plain(each, groups) if (groups := _groups(name, each, config)) else each
-        for name, each in weights.items()
-    }
+def to_plain(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
+    """Return a weight in the order of `trainer.models.gpt`, the inverse of `to_portable`."""
+    groups = _groups(name, weight, config)
+    if groups is None:
+        return weight
+    num, rows = groups
+    split = weight.view(num, sum(rows), -1).split(rows, dim=1)
+    return torch.cat([part.reshape(-1, weight.shape[1]) for part in split])
 
 
 def _groups(name: str, weight: Tensor, config: GPTConfig) -> tuple[int, tuple[int, ...]] | None:
@@ -52,16 +55,3 @@ def _groups(name: str, weight: Tensor, config: GPTConfig) -> tuple[int, tuple[in
     if name.endswith("gate_up.weight"):
         return weight.shape[0] // NUM_GATED, (1,) * NUM_GATED
     return None
-
-
-def _portable(weight: Tensor, groups: tuple[int, tuple[int, ...]]) -> Tensor:
-    num, rows = groups
-    parts = weight.split([num * each for each in rows])
-    split = [part.view(num, each, -1) for part, each in zip(parts, rows, strict=True)]
-    return torch.cat(split, dim=1).reshape(weight.shape)
-
-
-def _plain(weight: Tensor, groups: tuple[int, tuple[int, ...]]) -> Tensor:
-    num, rows = groups
-    split = weight.view(num, sum(rows), -1).split(rows, dim=1)
-    return torch.cat([part.reshape(-1, weight.shape[1]) for part in split])
