@@ -10,7 +10,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import trainyard_airflow.pages
 from trainyard.runs.continuity.log_lines import LogLine
@@ -147,13 +147,23 @@ def fleet_answer(num_runs: int) -> dict[str, Any]:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    def __init__(self, *args: Any, answers: Mapping[str, bytes], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        answers: Mapping[str, bytes],
+        held: Mapping[str, threading.Event],
+        **kwargs: Any,
+    ) -> None:
         self._answers = answers
+        self._held = held
         super().__init__(*args, directory=str(STATIC), **kwargs)
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if path in self._answers:
+            for run_id in query.get("run_id", ()):
+                if run_id in self._held:
+                    self._held[run_id].wait()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
@@ -168,19 +178,31 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served_pages(*, num_points: int, num_runs: int) -> Iterator[str]:
-    """Yield the address below which `/run` and `/fleet` are."""
+def served_pages(
+    *, num_points: int, num_runs: int, held: Mapping[str, threading.Event] | None = None
+) -> Iterator[str]:
+    """Yield the address below which `/run` and `/fleet` are.
+
+    Args:
+        num_points: Steps of the run's training.
+        num_runs: Runs of the fleet page.
+        held: Events by the ids of runs that are answered only once their event is set.
+    """
     answers = {
         "/api/run": json.dumps(run_answer(num_points)).encode(),
         "/api/log": json.dumps({"lines": [{"time": BEGUN, "text": "a line"}]}).encode(),
         "/api/fleet": json.dumps(fleet_answer(num_runs)).encode(),
     }
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, answers=answers))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Handler, answers=answers, held=held or {})
+    )
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
+        for event in (held or {}).values():
+            event.set()
         server.shutdown()
         server.server_close()
         thread.join()

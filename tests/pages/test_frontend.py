@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from selenium.webdriver.chrome.webdriver import WebDriver
+    from selenium.webdriver.remote.webelement import WebElement
 
 FRONTEND = STATIC.parent / "frontend"
 NPM = shutil.which("npm")
@@ -103,13 +107,7 @@ def test_the_fleet_is_sorted_and_compared_by_keyboard(page_browser: WebDriver) -
 @needs_browser
 def test_a_compared_run_that_is_not_drawn_by_time_has_a_hint(page_browser: WebDriver) -> None:
     with served_pages(num_points=30, num_runs=3) as address:
-        page_browser.get(f"{address}/run?dag_id=train_end_to_end&run_id=run")
-        page = WebDriverWait(page_browser, EVENT_LIMIT_S)
-        page.until(condition.presence_of_element_located((By.CSS_SELECTOR, ".chart canvas")))
-        beside = page_browser.find_element(By.XPATH, "//label[contains(., 'beside')]/select")
-        page_browser.execute_script("arguments[0].focus()", beside)
-        choice = (By.XPATH, "//option[text() = 'run 2']")
-        page.until(condition.presence_of_element_located(choice))
+        page, beside = opened_beside(page_browser, address)
         beside.send_keys("run 2")
         page.until(lambda driver: "loss (run 2)" in driver.page_source)
         hints = (By.CSS_SELECTOR, ".hint[role=status]")
@@ -119,6 +117,42 @@ def test_a_compared_run_that_is_not_drawn_by_time_has_a_hint(page_browser: WebDr
 
         hint = page.until(condition.presence_of_element_located(hints))
         assert "run 2 is not drawn by time" in hint.text
+
+
+@needs_browser
+def test_the_run_that_was_chosen_last_is_compared_even_if_another_is_answered_later(
+    page_browser: WebDriver,
+) -> None:
+    answered = threading.Event()
+    with served_pages(num_points=30, num_runs=3, held={"run 1": answered}) as address:
+        page, beside = opened_beside(page_browser, address)
+        beside.send_keys(*[Keys.ARROW_DOWN] * 3)
+        page.until(lambda driver: "loss (run 2)" in driver.page_source)
+
+        answered.set()
+
+        page.until(lambda driver: len(answers_of(driver, "run 1")) == 1)
+        assert "loss (run 1)" not in page_browser.page_source
+        assert "loss (run 2)" in page_browser.page_source
+
+
+def opened_beside(browser: WebDriver, address: str) -> tuple[WebDriverWait[WebDriver], WebElement]:
+    """Return a wait on the opened training page, and its choice of a second run with the runs loaded."""
+    browser.get(f"{address}/run?dag_id=train_end_to_end&run_id=run")
+    page = WebDriverWait(browser, EVENT_LIMIT_S)
+    page.until(condition.presence_of_element_located((By.CSS_SELECTOR, ".chart canvas")))
+    beside = browser.find_element(By.XPATH, "//label[contains(., 'beside')]/select")
+    browser.execute_script("arguments[0].focus()", beside)
+    page.until(condition.presence_of_element_located((By.XPATH, "//option[text() = 'run 2']")))
+    return page, beside
+
+
+def answers_of(browser: WebDriver, run_id: str) -> list[str]:
+    """Return the addresses of the answered requests about a run."""
+    names: list[str] = browser.execute_script(
+        "return performance.getEntriesByType('resource').filter((r) => r.responseEnd).map((r) => r.name)"
+    )
+    return [each for each in names if parse_qs(urlsplit(each).query).get("run_id") == [run_id]]
 
 
 def violations(frontend: Path, browser: WebDriver) -> list[Any]:

@@ -293,30 +293,44 @@ function CurveChart({ group, isWide, curve, other, version, weight, isLog, isTim
 
 function OtherRun({ runKey, onChoose }: { runKey: RunKey; onChoose: (other: { name: string; curve: Curve } | null) => void }) {
   const [runs, setRuns] = useState<FleetRow[] | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const newest = useRef("");
   const load = () => {
     if (runs === null) fetchFleet().then(({ runs: all }) => setRuns(all), () => setRuns([]));
   };
   const choose = async (text: string) => {
+    newest.current = text;
+    setError(null);
+    onChoose(null);
     const row = runs?.[Number(text)];
-    if (text === "" || !row) return onChoose(null);
-    const found = new Curve();
-    found.take((await fetchRun(row, -1, 1)).curve);
-    onChoose({ name: row.run_id, curve: found });
+    if (text === "" || !row) return;
+    try {
+      const page = await fetchRun(row, -1, 1);
+      if (newest.current !== text) return; // another run was chosen meanwhile
+      const found = new Curve();
+      found.take(page.curve);
+      onChoose({ name: row.run_id, curve: found });
+    } catch (refusal) {
+      if (newest.current === text) setError(refusal instanceof Error ? refusal.message : String(refusal));
+    }
   };
   return (
-    <label>
-      beside{" "}
-      <select onFocus={load} onPointerDown={load} onInput={(event) => void choose(event.currentTarget.value)}>
-        <option value="">no other run</option>
-        {(runs ?? []).map((row, index) =>
-          row.run_id === runKey.run_id && row.dag_id === runKey.dag_id ? null : (
-            <option key={`${row.dag_id} ${row.run_id}`} value={index}>
-              {row.run_id}
-            </option>
-          ),
-        )}
-      </select>
-    </label>
+    <>
+      <label>
+        beside{" "}
+        <select onFocus={load} onPointerDown={load} onInput={(event) => void choose(event.currentTarget.value)}>
+          <option value="">no other run</option>
+          {(runs ?? []).map((row, index) =>
+            row.run_id === runKey.run_id && row.dag_id === runKey.dag_id ? null : (
+              <option key={`${row.dag_id} ${row.run_id}`} value={index}>
+                {row.run_id}
+              </option>
+            ),
+          )}
+        </select>
+      </label>
+      {error === null ? null : <Fault text={`The other run cannot be read: ${error}`} />}
+    </>
   );
 }
 
