@@ -26,12 +26,14 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from sagemaker_engine.sandbox.members import family, memory_bytes, read_processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from sagemaker_engine.sandbox.cluster import SandboxCluster
 
@@ -41,81 +43,10 @@ FILE_NAME = "host_metrics.jsonl"
 PUBLISH_S = 60.0
 SAMPLE_S = 5.0
 FIRST_SAMPLE_S = 1.0
-_PROC = Path("/proc")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NVIDIA_SMI = (
     "--query-gpu=utilization.gpu,memory.used,memory.total",
     "--format=csv,noheader,nounits",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessUsage:
-    """One process: its parent, and its processor seconds including those of its reaped children.
-
-    `space` identifies the PID namespace; 0 if it could not be read.
-    """
-
-    pid: int
-    parent: int
-    cpu_s: float
-    space: int = 0
-
-
-def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
-    """Return all processes of this machine by process id, without those that end during the call."""
-    found = {}
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            # The name, in parentheses, may contain any character; see proc_pid_stat(5).
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        try:
-            space = (entry / "ns" / "pid").stat().st_ino
-        except OSError:
-            space = 0
-        ticks = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
-        pid = int(entry.name)
-        found[pid] = ProcessUsage(
-            pid=pid, parent=int(fields[1]), cpu_s=ticks / _TICKS_PER_S, space=space
-        )
-    return found
-
-
-def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsage]:
-    """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
-
-    A program forked by the warm parent (package `warm`) is in the instance's namespace, although it is the warm
-    parent's descendant. If the instance has no PID namespace, only descendants of the process count.
-    """
-    if first not in processes:
-        return []
-    children = defaultdict(list)
-    for each in processes.values():
-        children[each.parent].append(each)
-    ours = processes[os.getpid()].space if os.getpid() in processes else 0
-    space = processes[first].space
-    found = [processes[first]]
-    if space not in {0, ours}:
-        found += [each for each in processes.values() if each.space == space and each.pid != first]
-    known = {each.pid for each in found}
-    for each in found:  # grows during the iteration
-        new = [child for child in children[each.pid] if child.pid not in known]
-        known.update(child.pid for child in new)
-        found += new
-    return found
-
-
-def resident_bytes(pid: int, proc: Path = _PROC) -> int:
-    """Return a process's proportional set size (PSS) in bytes; 0 if it has ended."""
-    try:
-        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def folder_bytes(folder: Path) -> int:
@@ -219,7 +150,7 @@ class HostMetrics:
 
     def _sample(self) -> None:
         processes, gpus, now = read_processes(), self._gpus(), time.monotonic()
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        all_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         for each in self._instances:
             own = family(processes, self._cluster.first_process(each.name))
             if not own:
@@ -228,8 +159,8 @@ class HostMetrics:
             spent = max(0.0, cpu_s - each.cpu_s)
             each.samples["CPUUtilization"].append(100 * spent / (now - each.sampled_at))
             each.cpu_s, each.sampled_at = cpu_s, now
-            used = sum(resident_bytes(process.pid) for process in own)
-            each.samples["MemoryUtilization"].append(100 * used / memory_bytes)
+            used = sum(memory_bytes(process.pid) for process in own)
+            each.samples["MemoryUtilization"].append(100 * used / all_bytes)
             for name, value in gpus.items():
                 each.samples[name].append(value)
 

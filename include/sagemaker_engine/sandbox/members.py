@@ -1,43 +1,108 @@
-"""Processes inside an instance, as seen from the machine (proc(5))."""
+"""Processes inside an instance, as seen from the machine (proc(5)).
+
+Jobs' runners use this module in the environments of engine images, which need not have psutil.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
+_PROC = Path("/proc")
 _RESCANS = 2
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One process of an instance; `resident_pages` is its resident memory in pages."""
+    """One process of an instance.
+
+    Attributes:
+        pid: Process id on this machine.
+        parent: Process id of the parent.
+        cpu_s: Processor seconds, including those of children that have ended and were waited for.
+        resident_pages: Resident memory in pages.
+        space: Inode of the PID namespace; 0 if it cannot be read.
+        is_over: Whether it has ended and was not waited for yet.
+    """
 
     pid: int
     parent: int
-    resident_pages: int
+    cpu_s: float = 0.0
+    resident_pages: int = 0
+    space: int = 0
+    is_over: bool = False
+
+
+def read_processes(proc: Path = _PROC) -> dict[int, Member]:
+    """Return all processes of this machine by process id, without those that end during the call."""
+    found = {}
+    for entry in os.scandir(proc):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = Path(entry.path, "stat").read_text("ascii", "replace")
+        except OSError:
+            continue
+        # The name, in parentheses, may contain any character; see proc_pid_stat(5).
+        fields = stat.rpartition(")")[2].split()
+        pid = int(entry.name)
+        found[pid] = Member(
+            pid=pid,
+            parent=int(fields[1]),
+            cpu_s=sum(map(int, fields[11:15])) / _TICKS_PER_S,  # utime, stime, cutime, cstime
+            resident_pages=int(fields[21]),
+            space=_namespace(Path(entry.path, "ns", "pid")),
+            is_over=fields[0] in {"Z", "X"},
+        )
+    return found
 
 
 def members(first: int) -> list[Member]:
-    """Return the processes of the instance whose process 1 is `first`, beginning with it; empty after its end.
+    """Return the processes of the instance whose process 1 is `first`, beginning with it; empty after its end."""
+    return [each for each in family(read_processes(), first) if not each.is_over]
 
-    These are the processes in its PID namespace. If it has no PID namespace, these are its descendants.
+
+def family(processes: Mapping[int, Member], first: int) -> list[Member]:
+    """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
+
+    A program that the warm parent (package `warm`) forks is in the instance's namespace, although it is the warm
+    parent's child. If the instance has no PID namespace of its own, only descendants of the process count.
     """
-    everyone = {each.pid: each for each in _everyone()}
-    if first not in everyone:
+    if first not in processes:
         return []
-    own = _namespace(first)
-    if own is not None and own != _namespace(os.getpid()):
-        others = [each for each in everyone.values() if _namespace(each.pid) == own]
-    else:
-        others = [each for each in everyone.values() if _descends(each, first, everyone)]
-    return [everyone[first], *(each for each in others if each.pid != first)]
+    children = defaultdict(list)
+    for each in processes.values():
+        children[each.parent].append(each)
+    ours = processes[os.getpid()].space if os.getpid() in processes else 0
+    space = processes[first].space
+    found = [processes[first]]
+    if space not in {0, ours}:
+        found += [each for each in processes.values() if each.space == space and each.pid != first]
+    known = {each.pid for each in found}
+    for each in found:  # grows during the iteration
+        new = [child for child in children[each.pid] if child.pid not in known]
+        known.update(child.pid for child in new)
+        found += new
+    return found
+
+
+def memory_bytes(pid: int, proc: Path = _PROC) -> int:
+    """Return a process's proportional set size (PSS) in bytes; 0 if it has ended."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def training_process(first: int) -> int | None:
@@ -59,6 +124,13 @@ def training_process(first: int) -> int | None:
     return None if largest is None else largest.pid
 
 
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to every process that still exists."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def _scanned(first: int) -> tuple[list[Member], Member | None]:
     """Return an instance's processes, and the first rank among them.
 
@@ -70,49 +142,17 @@ def _scanned(first: int) -> tuple[list[Member], Member | None]:
     return found, rank
 
 
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to every process that still exists."""
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
-
-
-def _everyone() -> Iterable[Member]:
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = Path(entry.path, "stat").read_text("ascii", "replace")
-        except OSError:
-            continue
-        fields = stat.rpartition(")")[2].split()
-        if fields[0] not in {"Z", "X"}:
-            yield Member(pid=int(entry.name), parent=int(fields[1]), resident_pages=int(fields[21]))
-
-
 def _has_rank(pid: int) -> bool:
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        environment = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return False
     names = (b"RANK=", b"OMPI_COMM_WORLD_RANK=")
     return any(each.startswith(names) for each in environment.split(b"\0"))
 
 
-def _namespace(pid: int) -> int | None:
+def _namespace(path: Path) -> int:
     try:
-        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+        return path.stat().st_ino
     except OSError:
-        return None
-
-
-def _descends(member: Member, first: int, everyone: dict[int, Member]) -> bool:
-    seen: set[int] = set()
-    while member.pid != first:
-        if member.pid in seen or member.parent not in everyone:
-            return False
-        seen.add(member.pid)
-        member = everyone[member.parent]
-    return True
+        return 0
