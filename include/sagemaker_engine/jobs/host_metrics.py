@@ -86,10 +86,12 @@ def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
 
 
 def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsage]:
-    """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
+    """Return the processes of an instance; empty if it has ended.
 
-    A program forked by the warm parent (package `warm`) is in the instance's namespace, although it is the warm
-    parent's descendant. If the instance has no PID namespace, only descendants of the process count.
+    `first` is the id of the instance's process 1, which is the first item. The other items are the
+    processes in its PID namespace and all descendants; without a PID namespace, only its own
+    descendants. The namespace matters for programs that package `warm` forks: their parent is
+    outside the instance.
     """
     if first not in processes:
         return []
@@ -157,7 +159,10 @@ def gpu_metrics(table: str) -> dict[str, float]:
 
 @dataclass(slots=True, kw_only=True)
 class _Instance:
-    """Samples of one instance since the last publication."""
+    """Resource use of one instance since the last publication.
+
+    `samples` maps the name of a metric to its values.
+    """
 
     name: str
     folder: Path
@@ -183,7 +188,11 @@ class HostMetrics:
         time_scale: float = 1.0,
         gpus: Callable[[], Mapping[str, float]] = read_gpus,
     ) -> None:
-        """`folders` are the instances' folders on this machine, by name; `to` is the file to append to."""
+        """Prepare the thread.
+
+        `folders` are the instances' folders on this machine, by name. Values are appended to the
+        file `to`. `time_scale`, if below 1, shortens the intervals of sampling and publication.
+        """
         self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
         self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
         self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))
