@@ -88,7 +88,10 @@ def gpu_metrics(table: str) -> dict[str, float]:
 
 @dataclass(slots=True, kw_only=True)
 class _Instance:
-    """Samples of one instance since the last publication."""
+    """Resource use of one instance since the last publication.
+
+    `samples` maps the name of a metric to its values.
+    """
 
     name: str
     folder: Path
@@ -114,7 +117,11 @@ class HostMetrics:
         time_scale: float = 1.0,
         gpus: Callable[[], Mapping[str, float]] = read_gpus,
     ) -> None:
-        """`folders` are the instances' folders on this machine, by name; `to` is the file to append to."""
+        """Prepare the thread.
+
+        `folders` are the instances' folders on this machine, by name. Values are appended to the
+        file `to`. `time_scale`, if below 1, shortens the intervals of sampling and publication.
+        """
         self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
         self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
         self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))

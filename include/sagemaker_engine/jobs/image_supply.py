@@ -1,4 +1,4 @@
-"""Supply of the engine image that a job needs: found, or built before the job has instances."""
+"""Runtime and engine image of a job. A missing image is built before the job gets instances."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def find_runtime(job: Job, uri: str) -> ImageRuntime:
 
 def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) -> None:
     """Build the runtime's engine image if it is missing; a log stream of the first instance shows the progress.
+
+    `order` returns the reason to end the job, or None.
 
     Raises:
         JobError: The image cannot be built, this engine does not build images, or the job was ended meanwhile.

@@ -60,7 +60,7 @@ class ImageRuntime:
 
     @property
     def launchers(self) -> frozenset[str]:
-        """Return the toolkit's launcher flags that the image supports by its contents."""
+        """Return the flags (such as `sagemaker_mpi_enabled`) of the launchers in the image."""
         return self.image.launchers if self.image is not None else frozenset()
 
 
@@ -133,7 +133,10 @@ def resolve_image(
 
 
 def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -> ImageFile | None:
-    """Return the engine image for an image URI of a repository, or None if Trainyard's own environment may emulate it.
+    """Return the engine image that emulates `uri`; None if its repository has no engine image.
+
+    `family` is the repository. `mapped` is the engine image or repository to which
+    `own_images.toml` maps the image, or None.
 
     Raises:
         UnknownImageError: The repository has engine images, but all of them are for other tags.

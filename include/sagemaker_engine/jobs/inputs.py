@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def provide_channels(
     job: Job, hosts: Sequence[HostPlan], *, ground: Ground
 ) -> tuple[list[PipeFeeder], dict[str, float]]:
-    """Place all files of all channels.
+    """Place the files of all channels in the folders of the instances.
 
     Returns:
-        The feeders of the Pipe channels, not started, and the bytes that each host downloads.
+        The feeders of the Pipe channels, not started, and the bytes that each host downloads, by
+        host name.
 
     Raises InputDataError if a channel's data is missing or malformed.
     """
@@ -75,7 +76,10 @@ def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Pa
 def _files(
     job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, ground: Ground
 ) -> dict[str, int]:
-    """Place the files of a channel; return the bytes that each host downloads before it starts."""
+    """Place the files of a channel; return the bytes that each host downloads, by host name.
+
+    A FastFile channel counts as 0, because its objects are not downloaded at the start.
+    """
     is_streamed = channel["ChannelName"] in streamed_channels(job)
     link = ground.has_overlay or (is_streamed and ground.has_mounts)
     downloaded = {}

@@ -181,7 +181,7 @@ def _environment(
 def _binds(
     runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
 ) -> list[tuple[str, str]]:
-    """Return the writable folders of the instance, in mounting order."""
+    """Return (host path, path inside) of the instance's writable folders, in mounting order."""
     binds = [(str(source), target) for source, target in request.folders]
     if ground.has_mounts:
         binds.append((str(folder / "home"), HOME_INSIDE))
@@ -191,7 +191,10 @@ def _binds(
 
 
 def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple[str, str]]:
-    """Return the read-only folders of the instance: streamed channels, and the stubs and socket of package `warm`."""
+    """Return (host path, path inside) of the instance's read-only folders.
+
+    These are the folders of the request, and that of package `warm` (stubs and socket).
+    """
     folders = [(str(source), target) for source, target in request.read_only]
     stubs = job.settings.root / "warm"
     if ground.has_mounts and stubs.exists():

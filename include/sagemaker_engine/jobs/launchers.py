@@ -62,6 +62,8 @@ def missing_launcher(
 ) -> str | None:
     """Return the reason why the image cannot run the requested launcher; None if it can.
 
+    Programs are searched in the image and in `system_places`, which has the form of PATH.
+
     Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled requests
     TensorFlow's parameter server, which this engine does not have. ...`
     """
@@ -118,7 +120,8 @@ def may_start_mpirun(request: Mapping[str, Any]) -> bool:
 def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
     """Return the reason why the launcher does not work on this machine; None if it works or none is requested.
 
-    An MPI launch needs port 22 on each instance, and an `sshd` added to the machine's own programs.
+    An MPI launch needs a separate network per instance, for port 22 of its SSH server. It also
+    needs overlay mounts, by which each instance gets an `sshd`.
     """
     flag = asked_launcher(hyperparameters)
     if flag is None or not LAUNCHERS[flag].is_mpi or (ground.has_network and ground.has_overlay):

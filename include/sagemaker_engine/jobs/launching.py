@@ -125,7 +125,10 @@ def _releases(store: JobStore, row: JobRow) -> bool:
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
-    """Return whether the stored job has not ended and still belongs to the dead runner."""
+    """Return whether a job has not ended and still has its dead runner.
+
+    `row` is the job as read when its runner was found dead, `now` its current row.
+    """
     return not now.is_terminal and now.runner_pid == row.runner_pid
 
 
@@ -143,11 +146,10 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 
 
 def kill_leftovers(folder: Path) -> int:
-    """Kill every process that this job started and that still runs; return the number of processes.
+    """Kill the remaining processes of the job with this folder; return their number.
 
-    Such a process has the job's folder in the environment variable `JOB_VARIABLE`.
-
-    With namespaces none of the user's programs is left, because the kernel ends them together with the runner.
+    A process of the job has this folder in the environment variable `JOB_VARIABLE`. If the job ran
+    in namespaces, none of its programs is left: the kernel ended them together with the runner.
     """
     mark = f"{JOB_VARIABLE}={folder}".encode()
     killed = 0

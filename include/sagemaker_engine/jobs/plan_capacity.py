@@ -32,7 +32,7 @@ EXPIRATION_VARIABLE = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 
 @dataclass(slots=True, kw_only=True)
 class PlanCapacity:
-    """The plan of a job, and the window in which the job has instances.
+    """The training plan of a job, and the plan's window in which the job has instances.
 
     - `pending_since`: time on the plans' clock at which the job began to wait.
     - `max_pending_s`: limit of the waits for instances while a window is open.
@@ -115,7 +115,10 @@ class PlanCapacity:
             raise JobError(WINDOW_ENDED.format(arn=self.arn))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variable with the window's end on the clients' clock; empty without instances."""
+        """Return the environment variable with the window's end; empty if the job has no instances.
+
+        The end is in epoch milliseconds of the real time; the plans' clock may be ahead of it.
+        """
         if self._window is None:
             return {}
         ends_at = self._current().ends_at - self.clock.ahead_s()

@@ -110,7 +110,10 @@ class RuleStatuses:
             self._store()
 
     def _set(self, status: dict[str, Any], word: str, details: str) -> bool:
-        """Set a status; return whether it changed."""
+        """Set the status of a rule to `word`, with `details`; return whether it changed.
+
+        A final status also ends the rule's processing job.
+        """
         if status["RuleEvaluationStatus"] == word:
             return False
         status["RuleEvaluationStatus"] = word

@@ -205,7 +205,10 @@ class TrainingRun:
         )
 
     def _subject(self, number: int) -> str:
-        """Return the fault store's name of this attempt. The creation time distinguishes jobs with the same name."""
+        """Return the name by which the fault store identifies this attempt of the job.
+
+        It contains the job's creation time, because a later job may have the same name.
+        """
         return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
 
     def _conclude(self, attempt: JobAttempt, outcome: Outcome) -> bool:
@@ -296,7 +299,10 @@ class CapacityRequest:
         return self.order() or pending
 
     def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
-        """Return whether a claimed shortage persists. Removing the fault from the fault store ends it."""
+        """Return whether one of the shortages still withholds instances after `waited_s` seconds.
+
+        A shortage ends after its duration, or if it is removed from the fault store.
+        """
         left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
         return bool(left) and not {each.id for each in left}.isdisjoint(self.fault_store.ids())
 

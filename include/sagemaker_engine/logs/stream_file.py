@@ -109,7 +109,10 @@ def complete_size(file: BinaryIO) -> int:
 
 
 def _line_start(file: BinaryIO, end: int) -> int:
-    """Return the start of the first complete line in the block that ends at byte `end`."""
+    """Return the byte offset of the first line that starts in the block of bytes before `end`.
+
+    If no line starts in the block, the block is enlarged; the start of the file begins a line.
+    """
     start = max(0, end - BLOCK_BYTES)
     while start > 0:
         file.seek(start)

@@ -117,7 +117,9 @@ class PlanTables:
     def extend(
         self, offer_id: str, arn: str, change: Callable[[StoredPlan], StoredPlan]
     ) -> StoredPlan | None:
-        """Change a plan in exchange for an offer; None if another request has bought the offer.
+        """Replace a plan by `change(plan)`, remove the extension offer, and return the new plan.
+
+        Return None and change nothing if another request has bought the offer.
 
         Raises:
             MissingPlanError: The plan does not exist.

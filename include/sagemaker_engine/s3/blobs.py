@@ -33,7 +33,11 @@ _MAKING_S = 60
 
 
 class StagedBlob:
-    """A blob that is complete on disk but not yet in the store. Leaving its `with` block removes it."""
+    """A blob that is complete on disk but not yet in the store.
+
+    As a context manager it removes its file at the end, unless `BlobFolder.adopt` has moved the
+    file into the store.
+    """
 
     def __init__(self, path: Path, *, size: int, digests: Digests) -> None:
         self.path = path

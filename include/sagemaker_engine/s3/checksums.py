@@ -128,7 +128,8 @@ def combine_crcs(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
     crc(A || B) = M^len(B) * crc(A) xor crc(B), and squaring gives M^n in O(log n) products.
     Source: M. Adler, zlib, crc32_combine.
 
-    Example: the CRC32 of b"ab" follows from the CRC32 of b"a" and that of b"b".
+    Example: the result for the CRC32 of b"a" and that of b"b", each with length 1, is that of
+    b"ab".
     """
     if algorithm not in _CRCS:
         return None

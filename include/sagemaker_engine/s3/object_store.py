@@ -131,7 +131,9 @@ class ObjectStore(BucketTable):
         return info
 
     def check_writable(self, bucket: str, key: str, condition: WriteCondition = ALWAYS) -> None:
-        """Check key, bucket and condition before the bytes arrive; `publish` checks the last two again.
+        """Check key, bucket and condition of a write before the bytes arrive.
+
+        `publish` checks bucket and condition again.
 
         Raises:
             S3Error: KeyTooLongError, NoSuchBucket, NoSuchKey, PreconditionFailed.

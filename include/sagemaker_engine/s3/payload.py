@@ -155,7 +155,11 @@ class Payload:
         return int(text) if text and text.isdecimal() else None
 
     def _algorithms(self) -> set[str]:
-        """Return the algorithms to compute: those stated (if possible), or SHA256 if only the payload hash is given."""
+        """Return the names of the checksum algorithms to compute while the upload is written.
+
+        These are the algorithms that the request states, as far as the engine can compute them.
+        If it states only a payload hash, this is SHA256.
+        """
         trailer = (self._request.header("x-amz-trailer") or "").lower()
         names = {*self._header_claims(), trailer.removeprefix(_CHECKSUM).upper()}
         names &= DIGEST_BYTES.keys()

@@ -77,7 +77,9 @@ def add_part(
     *,
     checksums: Mapping[str, str],
 ) -> PartInfo:
-    """Store `staged` as part `number` of the upload, replace an earlier one, and return the part.
+    """Store `staged` as part `number` of the upload and return the part.
+
+    An earlier part with this number is replaced.
 
     Raises:
         S3Error: NoSuchUpload.

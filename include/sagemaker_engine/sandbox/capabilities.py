@@ -55,7 +55,7 @@ def features(cache: Path) -> tuple[str, ...]:
 
 
 def keep(cache: Path, found: tuple[str, ...]) -> None:
-    """Store the features that jobs on this machine use until its next boot."""
+    """Store in the file `cache` the features that jobs on this machine use until its next boot."""
     fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
     fresh.write_text(json.dumps({"machine": machine(), "features": found}), encoding="utf-8")
     fresh.replace(cache)

@@ -119,7 +119,7 @@ class SandboxCluster:
 
     @property
     def holder(self) -> int:
-        """Return the id of the process in whose network namespace the instances' virtual cables (veth) end."""
+        """Return the id of the cluster process, which holds the bridge between the instances."""
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:

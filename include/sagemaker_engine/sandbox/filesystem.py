@@ -142,7 +142,11 @@ def _show_system(root: str) -> None:
 
 
 def _show_etc(root: str) -> None:
-    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file and cannot be mounted over."""
+    """Bind the machine's /etc as a whole, if a file can be mounted over /etc/environment later.
+
+    This needs a regular file. Otherwise bind the entries of /etc one by one, and create an empty
+    /etc/environment.
+    """
     theirs = Path(ENVIRONMENT)
     if theirs.is_file() and not theirs.is_symlink():
         _bind_at("/etc", root + "/etc")
@@ -226,7 +230,7 @@ def _hide(path: str, root: str) -> None:
 
 
 def _show_entry(path: Path, root: str) -> None:
-    """Copy the link `path`, or bind the file or folder."""
+    """Make `path` visible below `root`: copy it if it is a link, otherwise bind it."""
     if path.is_symlink():
         Path(f"{root}{path}").symlink_to(path.readlink())
     else:

@@ -63,7 +63,10 @@ class FolderWatch:
 
 
 def _masks(data: bytes) -> Iterable[int]:
-    """Yield the mask of each event; a struct inotify_event is followed by a name of `len` bytes."""
+    """Yield the mask of each inotify event in `data`.
+
+    Each struct inotify_event is followed by a name of `len` bytes, which is skipped.
+    """
     start = 0
     while start < len(data):
         _, mask, _, length = _EVENT.unpack_from(data, start)

@@ -126,11 +126,11 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _with_result(self, job: Job, result: Result) -> Job:
-        """Return the job with its result."""
+        """Return a copy of the job's row that contains this result."""
 
     @abstractmethod
     def _stop_columns(self, reason: str) -> dict[str, Any]:
-        """Return the columns that record a job's stop by the search."""
+        """Return the columns, by name, that record a stop by the search for this reason."""
 
     @abstractmethod
     def _reason_to_end(self, jobs: list[Job]) -> dict[str, Any] | None:

@@ -153,7 +153,10 @@ class SearchTables(ABC, Generic[Row, Job]):
     def change(
         self, name: str, change: Callable[[dict[str, Any]], None], *, at: float, stop: bool = False
     ) -> None:
-        """Edit the state in place by `change`, in one transaction; `stop` records a request to stop.
+        """Edit the state of a search in place by `change`, in one transaction.
+
+        `at` is the time of the change in epoch seconds. With `stop` it is also recorded as the time
+        of the stop request, unless an earlier one is recorded.
 
         Raises:
             UnknownSearchError: No search has this name.

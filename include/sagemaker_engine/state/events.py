@@ -22,7 +22,10 @@ _WIRE_NAMES = {ResourceKind.TRAINING: "TrainingJob", ResourceKind.PROCESSING: "P
 
 
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
-    """Return one dict per state that the job has reached so far, in order, with the members that describe it."""
+    """Return the states that the job has reached so far, in order.
+
+    Each state is a dict of members of the event's detail, such as `ProcessingJobStatus`.
+    """
     if job.kind is ResourceKind.TRAINING:
         transitions = job.state["SecondaryStatusTransitions"]
         return [

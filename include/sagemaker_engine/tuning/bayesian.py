@@ -42,7 +42,7 @@ BELOW_ONE = 1 - 1e-12
 
 
 def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: int) -> Point:
-    """Return the candidate with the largest expected improvement.
+    """Return the point with the largest expected improvement among random candidates.
 
     At least one trial of the history must have an objective. Running trials count with their expected result, so that
     parallel trials are not near each other. Trials that were stopped early count with their last value.
@@ -109,7 +109,12 @@ def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
 def _most_promising(
     space: Space, process: GaussianProcess, running: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Return the most promising candidate. Each round tries candidates nearer to the best one of the round before."""
+    """Return the candidate with the largest expected improvement, a position from 0 to 1 per range.
+
+    The first candidates are random or near the best observed points. Each later round tries
+    candidates nearer to the best one of the round before. Candidates that are equal to an observed
+    point or near a running trial are avoided.
+    """
     is_categorical = process.kernel.is_categorical
     centres = process.points[process.losses.argsort(kind="stable")[:NUM_CENTRES]]
     candidates = rng.random((NUM_SPREAD, len(space.ranges)))
@@ -126,7 +131,10 @@ def _most_promising(
 
 
 def _near(centre: Floats, reach: float, is_categorical: Flags, rng: np.random.Generator) -> Floats:
-    """Return points around a centre. Values outside of the space are mirrored; categories are drawn at random."""
+    """Return random points around `centre`; `reach` is the standard deviation of a change.
+
+    Values outside of 0 to 1 are mirrored at the border. Categories are drawn at random.
+    """
     shape = (NUM_NEAR, len(centre))
     moved = np.abs(centre + reach * rng.standard_normal(shape))
     moved = np.clip(np.where(moved > 1, 2 - moved, moved), 0, 1)
@@ -146,7 +154,10 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Round the positions of integers and categories to the centres of their intervals; return `shares`."""
+    """Round the positions of integers and categories to the centres of their intervals.
+
+    Changes `shares` in place and returns it.
+    """
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

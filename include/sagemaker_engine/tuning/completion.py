@@ -56,8 +56,9 @@ def progress_of(
 ) -> SearchProgress:
     """Return the progress of a search.
 
-    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, for
-    twice the number of tuned hyperparameters, or for twice the number of parallel trials, whichever is most.
+    The service does not document its convergence rule. The engine's rule is no improvement of 1 %
+    over a number of trials. This number is the largest of 10, twice the number of tuned
+    hyperparameters, and twice the number of parallel trials.
     """
     best: float | None = None
     reference: float | None = None

@@ -1,4 +1,4 @@
-"""Early stopping of trials: by the median of the other trials, or by Hyperband's rungs."""
+"""Early stopping of trials: by the median rule, or by Hyperband's comparisons at certain epochs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Hyperband:
         return count
 
     def bracket_of(self, number: int) -> int:
-        """Return the bracket of a trial. The brackets get trials in Hyperband's proportions."""
+        """Return the bracket of a trial, from 0; brackets get trials in Hyperband's proportions."""
         total = self.num_brackets
         weights = [
             math.ceil(total * REDUCTION_FACTOR ** (total - 1 - s) / (total - s))
@@ -85,12 +85,12 @@ class Hyperband:
     def stops(
         self, number: int, curves: Mapping[int, Curve], *, seen: int = 0, maximize: bool
     ) -> bool:
-        """Return whether the trial must stop. Each rung is evaluated once, with the curves known at that time.
+        """Return whether a trial must stop. Each epoch of `rungs` is evaluated only once.
 
         Args:
             number: number of the trial.
             curves: curves of all trials, by number.
-            seen: length of the trial's curve at the previous call; rungs up to it are skipped.
+            seen: length of the trial's curve at the previous call; `rungs` up to it are skipped.
             maximize: direction of the objective.
         """
         curve = curves[number]

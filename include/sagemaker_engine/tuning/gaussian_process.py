@@ -30,10 +30,11 @@ MAX_FIT_STEPS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Covariance of two points' losses, by their distance in each dimension, divided by the dimension's length.
+    """Covariance function: returns the covariance of the losses at two points.
 
-    In a categorical dimension (`is_categorical`) the distance of different values is 1. `noise` is the variance of
-    losses at the same point.
+    It depends on the points' distance in each dimension, divided by the dimension's entry in
+    `lengths`. In a categorical dimension (`is_categorical`) the distance of different values is 1.
+    `noise` is the variance of losses at the same point.
     """
 
     is_categorical: Flags
@@ -41,7 +42,7 @@ class Kernel:
     noise: float
 
     def __call__(self, points: Floats, others: Floats) -> Floats:
-        """Return the covariances, one row per point of `points`."""
+        """Return the covariances: a row per point of `points`, a column per point of `others`."""
         return _matern(_squares(points, others, self.is_categorical) @ self.lengths**-2.0)
 
 
@@ -103,7 +104,10 @@ class GaussianProcess:
 
 
 def log_improvement(z: Floats) -> Floats:
-    """Return log(phi(z) + z Phi(z)), accurate also far below 0; phi and Phi are those of the standard normal."""
+    """Return log(phi(z) + z Phi(z)), which is accurate also for z far below 0.
+
+    phi and Phi are the density and the distribution function of the standard normal distribution.
+    """
     log_density = -(z**2) / 2 - math.log(2 * math.pi) / 2
     low, high = np.minimum(z, -1), np.maximum(z, -1)
     shrunk = np.log1p(low * erfcx(-low / math.sqrt(2)) * math.sqrt(math.pi / 2))

@@ -66,13 +66,20 @@ def inherited_observations(
 
 
 def points_to_repeat(inherited: Sequence[Observation], *, max_jobs: int) -> list[Point]:
-    """Return the parents' points with which a TransferLearning search begins."""
+    """Return the parents' points with which a TransferLearning search begins.
+
+    These are the first distinct points: a third of `max_jobs`, at most MAX_REPEATED, at least one.
+    """
     distinct = list({tuple(sorted(each.point.items())): each.point for each in inherited}.values())
     return distinct[: max(1, min(MAX_REPEATED, max_jobs // 3))]
 
 
 def moved(inherited: Sequence[Observation], own: Sequence[Observation]) -> list[Observation]:
-    """Return the parents' results on the new search's scale; empty until a repeated point has a result."""
+    """Return the parents' results on the new search's scale.
+
+    The list is empty until a repeated point has a result. It omits results at
+    points that the new search has tried itself.
+    """
     known = {tuple(sorted(each.point.items())): each.objective for each in reversed(inherited)}
     differences = [
         each.objective - before
