@@ -10,11 +10,10 @@ from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.tasks.automl import specs
-from trainyard_airflow.tasks.automl.params import automl_params
+from trainyard_airflow.tasks.automl.params import FORM
 from trainyard_airflow.tasks.automl.report import AutoMLReportOperator
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
-from trainyard_airflow.tasks.shared.form_schema import give_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
 
@@ -47,4 +46,4 @@ with DAG(
     chain(prepare, search, evaluate, register, report, outcome)
     register >> outcome
 
-give_params(autopilot_tabular, automl_params())
+FORM.add_to(autopilot_tabular)

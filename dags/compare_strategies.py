@@ -10,7 +10,7 @@ from trainyard_airflow.operators.cell_job import CellJobOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.retry_policy import RETRIES
 from trainyard_airflow.tasks.comparison.jobs import cell_task_spec
-from trainyard_airflow.tasks.comparison.params import comparison_params
+from trainyard_airflow.tasks.comparison.params import FORM
 from trainyard_airflow.tasks.comparison.preflight import (
     CELL_RETRIES,
     ComparisonPreflightOperator,
@@ -22,7 +22,6 @@ from trainyard_airflow.tasks.end_to_end.run_tasks import LEDGER_URI
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.assets import SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
-from trainyard_airflow.tasks.shared.form_schema import give_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
 
@@ -68,4 +67,4 @@ with DAG(
     chain(preflight, [shard, plan], cells, report)
     cells >> outcome
 
-give_params(compare_strategies, comparison_params())
+FORM.add_to(compare_strategies)

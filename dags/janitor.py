@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, CronTriggerTimetable, Param
+from airflow.sdk import DAG, CronTriggerTimetable
 
 from trainyard_airflow.operators.janitor import JanitorOperator
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
-from trainyard_airflow.tasks.shared.form_schema import bounded
+from trainyard_airflow.tasks.shared.form_schema import Form
 from trainyard_airflow.tasks.shared.known_params import reject_unknown_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
+FORM = Form(
+    {
+        "Clean-up": {
+            "dry_run": (
+                "Dry run",
+                "Only report the resources that would be stopped.",
+                {"type": "boolean"},
+            ),
+            "grace_minutes": (
+                "Grace time (minutes)",
+                "Younger resources are not stopped.",
+                {"type": "number", "minimum": 0, "maximum": 10_000},
+            ),
+        }
+    },
+    {"dry_run": False, "grace_minutes": 5},
+)
 
 with DAG(
     dag_id="clean_up_orphans",
@@ -18,24 +35,7 @@ with DAG(
     schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
     catchup=False,
     max_active_runs=1,
-    params=bounded(
-        {
-            "dry_run": Param(
-                False,
-                type="boolean",
-                title="Dry run",
-                description="Only report the resources that would be stopped.",
-            ),
-            "grace_minutes": Param(
-                5,
-                type="number",
-                minimum=0,
-                maximum=10_000,
-                title="Grace time (minutes)",
-                description="Younger resources are not stopped.",
-            ),
-        }
-    ),
+    params=FORM.params(),
     default_args={**DEFAULT_ARGS, "aws_conn_id": AWS_CONN_ID},
     tags=["trainyard", "sagemaker", "clean-up"],
     doc_md=documentation.JANITOR,

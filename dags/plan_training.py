@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from trainyard.task_ids import TaskId
-from trainyard_airflow.tasks.end_to_end.planning import PlanOperator, plan_params
+from trainyard_airflow.tasks.end_to_end.planning import FORM, PlanOperator
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 
@@ -14,7 +14,7 @@ with DAG(
     dag_display_name="Plan training",
     schedule=None,
     catchup=False,
-    params=plan_params(),
+    params=FORM.params(),
     default_args=DEFAULT_ARGS,
     tags=["trainyard", "planning"],
     doc_md=documentation.PLAN,

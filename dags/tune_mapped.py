@@ -17,7 +17,7 @@ from trainyard_airflow.operators.trial_job import TrialJobOperator
 from trainyard_airflow.retry_policy import RETRIES
 from trainyard_airflow.tasks.end_to_end import task_specs
 from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.registration import RegisterIfGoodOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
@@ -32,7 +32,6 @@ from trainyard_airflow.tasks.end_to_end.tuning_rounds import (
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
-from trainyard_airflow.tasks.shared.form_schema import give_params
 
 AWS_CONN_ID = "aws_default"  # the connection of all tasks
 
@@ -92,4 +91,4 @@ with DAG(
     register >> outcome
 
 # Rules are evaluated afterwards, for the report.
-give_params(tune_mapped, run_params(tune=True, watch_rules=False))
+FORM.with_defaults({"tune": True, "watch_rules": False}, subject="tune_mapped").add_to(tune_mapped)

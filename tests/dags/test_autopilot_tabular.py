@@ -11,7 +11,7 @@ import pytest
 
 from tests.dags.test_train_end_to_end import result, stored
 from trainyard.specs.automl_conf import AutoMLConf
-from trainyard_airflow.tasks.automl.params import automl_params
+from trainyard_airflow.tasks.automl.params import FORM
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -73,7 +73,7 @@ def test_run_searches_evaluates_registers_and_reports(
 
 
 def test_params_are_the_fields_of_the_conf() -> None:
-    params = automl_params()
+    params = FORM.params()
     assert set(params) == {each.name for each in fields(AutoMLConf)}
     values = {name: param.value for name, param in params.items()}
     assert AutoMLConf.from_mapping(values) == AutoMLConf()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from trainyard_airflow.conf_refusal import _Nesting
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_a_good_conf_starts_a_run(server: TestClient) -> None:
 def test_a_finding_names_place_value_and_what_is_allowed(
     name: str, value: object, says: str
 ) -> None:
-    schemas = {each: param.schema for each, param in run_params().items()}
+    schemas = {each: param.schema for each, param in FORM.params().items()}
 
     (finding,) = conf_findings(schemas, {name: value})
 
@@ -171,7 +171,7 @@ def test_a_finding_names_place_value_and_what_is_allowed(
 
 
 def test_the_defaults_have_no_finding() -> None:
-    params = run_params()
+    params = FORM.params()
     schemas = {each: param.schema for each, param in params.items()}
 
     assert not list(conf_findings(schemas, {name: each.value for name, each in params.items()}))

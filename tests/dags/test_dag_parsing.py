@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from tests.dags.airflow_home import REPOSITORY
 from trainyard.specs.run_conf import RunConf
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -242,7 +242,7 @@ def test_tasks_carry_no_copies_of_their_dags_params(bag):
 
 
 def test_params_are_the_fields_of_the_run_conf():
-    params = run_params()
+    params = FORM.params()
     assert set(params) == {each.name for each in fields(RunConf)}
     assert RunConf.from_mapping({name: param.value for name, param in params.items()}) == RunConf()
 
@@ -277,7 +277,7 @@ def test_a_script_needs_no_more_than_its_place_and_data(bag, dag_id, required):
 
 
 def test_every_param_has_title_and_section_and_accepts_its_default():
-    for name, param in run_params().items():
+    for name, param in FORM.params().items():
         assert param.schema["title"], name
         assert param.schema["section"], name
         param.resolve()
@@ -336,7 +336,7 @@ def test_schema_refuses_a_wrong_value(name, value):
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError):
-        run_params()[name].resolve(value)
+        FORM.params()[name].resolve(value)
 
 
 def numbers(schema, path):
@@ -378,7 +378,7 @@ def test_every_param_says_what_it_is(bag, dag_id):
 
 def test_unknown_default_of_a_param_is_refused():
     with pytest.raises(KeyError, match="max_stepz"):
-        run_params(max_stepz=3)
+        replace(FORM, defaults={"max_stepz": 3})
 
 
 def test_job_tasks_wait_deferred_with_retries(bag):

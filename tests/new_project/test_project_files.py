@@ -12,7 +12,7 @@ import tests.dags.airflow_home  # noqa: F401  # before the first import of airfl
 from tests.plugins.conftest import TaskSurroundings
 from trainyard.errors import SpecError
 from trainyard.new_project.__main__ import main, shipped_dags
-from trainyard_airflow.tasks.automl.params import automl_params
+from trainyard_airflow.tasks.automl.params import FORM
 from trainyard_airflow.tasks.automl.specs import run_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_an_automl_run_takes_bucket_and_role_from_its_dags_connection(
     monkeypatch.setenv("AIRFLOW_CONN_AWS_TEAM_B", json.dumps(given))
     dag = bag.dags["autopilot_tabular_aws_team_b"]
     context = {
-        "params": {name: param.value for name, param in automl_params().items()},
+        "params": {name: param.value for name, param in FORM.params().items()},
         "task": dag.get_task("prepare"),
         "ti": TaskSurroundings(),
     }

@@ -20,7 +20,7 @@ from trainyard_airflow.hooks import bucket_claim
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.bucket_claim import claim_bucket, variable_of
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 
@@ -107,7 +107,7 @@ def test_preflight_refuses_with_its_other_findings_and_the_report_stops_nothing(
     claim(bucket)
 
     enter(Airflow())
-    params = {name: param.value for name, param in run_params(source="/nowhere").items()}
+    params = {**FORM.defaults, "source": "/nowhere"}
     context = TaskSurroundings().context | {"params": params}
     with pytest.raises(SpecError, match=REFUSED) as refused:
         PreflightOperator.execute.__wrapped__(PreflightOperator(task_id="preflight"), context)

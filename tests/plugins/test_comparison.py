@@ -13,7 +13,7 @@ from trainyard.planning.comparison_plan import plan_comparison
 from trainyard.specs.comparison_conf import Comparison, is_of_other_runs
 from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.tasks.comparison.jobs import cell_spec, comparison_findings
-from trainyard_airflow.tasks.comparison.params import comparison_params
+from trainyard_airflow.tasks.comparison.params import FORM
 from trainyard_airflow.tasks.end_to_end.lint import UNSET_PATHS, UNSET_ROLE
 
 SCRIPTS = TRAINING_SCRIPTS
@@ -21,7 +21,7 @@ SCRIPTS = TRAINING_SCRIPTS
 
 @pytest.fixture
 def defaults() -> dict[str, Any]:
-    return {name: param.resolve() for name, param in comparison_params().items()}
+    return {name: param.resolve() for name, param in FORM.params().items()}
 
 
 def said(**params: Any) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from tests.plugins.conftest import IMAGE, connection_json
 from trainyard.errors import SpecError
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.tasks.own_script.params import script_params
+from trainyard_airflow.tasks.own_script.params import FORM
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -39,9 +39,8 @@ def network(request: Any, engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def preflight(task: Any, folder: Any, **params: Any) -> Any:
     (folder / "train.py").write_text("pass")
     fixed = {"entry_point": "train.py", "source_dir": str(folder), "image_uri": IMAGE}
-    form = script_params(**fixed, inputs=INPUTS, **params)
     context = task.context | {
-        "params": {name: param.value for name, param in form.items()},
+        "params": {**FORM.defaults, **fixed, "inputs": INPUTS, **params},
         "triggering_asset_events": {},
     }
     made = ScriptPreflightOperator(task_id="preflight")

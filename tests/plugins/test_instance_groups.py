@@ -14,7 +14,7 @@ from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import evaluation_image
 from trainyard_airflow.tasks.end_to_end.monitoring import monitored_training
 from trainyard_airflow.tasks.own_script.jobs import script_training_spec
-from trainyard_airflow.tasks.own_script.params import script_params
+from trainyard_airflow.tasks.own_script.params import FORM
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
@@ -119,9 +119,8 @@ def preflight(aws_connection: Any, task: Any, tmp_path: Any) -> Any:
     }
 
     def run(**params: Any) -> Any:
-        form = script_params(**{**given, **params})
         context = task.context | {
-            "params": {name: param.value for name, param in form.items()},
+            "params": {**FORM.defaults, **given, **params},
             "triggering_asset_events": {},
         }
         made = ScriptPreflightOperator(task_id="preflight")

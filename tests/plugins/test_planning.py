@@ -10,20 +10,20 @@ from structlog.testing import capture_logs
 
 from trainyard.errors import PlanError, SpecError
 from trainyard.planning.plan_request import PlanRequest
-from trainyard_airflow.tasks.end_to_end.planning import PlanOperator, plan_params
+from trainyard_airflow.tasks.end_to_end.planning import FORM, PlanOperator
 
 P4D = "ml.p4d.24xlarge"
 
 
 def plan(**given):
     """Return what the task returns for params."""
-    params = {name: param.value for name, param in plan_params().items()} | given
+    params = {name: param.value for name, param in FORM.params().items()} | given
     operator = PlanOperator(task_id="plan")
     return PlanOperator.execute.__wrapped__(operator, {"params": params})
 
 
 def test_params_are_the_fields_of_the_request_with_its_defaults():
-    params = plan_params()
+    params = FORM.params()
     declared = {each.name: each.default for each in fields(PlanRequest)}
 
     assert set(params) == set(declared)

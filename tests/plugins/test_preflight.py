@@ -23,7 +23,7 @@ from trainyard.permissions.policies import Account, airflow_policy
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.tasks.end_to_end.jobs import training_spec
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.stages import Stages
 from trainyard_airflow.tasks.shared.run_state import RunState
@@ -47,7 +47,7 @@ def preflight(
 ) -> dict[str, Any]:
     """Return what `preflight` returns for a conf and the extras of asset events, before these tasks."""
     context = task.context | {
-        "params": {name: param.value for name, param in run_params(**conf).items()},
+        "params": {**FORM.defaults, **conf},
         "triggering_asset_events": {"asset": [SimpleNamespace(extra=each) for each in extras]},
     }
     operator = PreflightOperator(task_id="preflight", stages=stages)
@@ -379,7 +379,7 @@ def test_bad_value_of_an_event_is_refused_in_the_sentence_of_the_form(
     aws_connection, task, name, value
 ):
     """The form and POST dagRuns meet the server's copy of the params, an event the DAG's own."""
-    with DAG("refused", schedule=None, params=run_params()) as dag:
+    with DAG("refused", schedule=None, params=FORM.params()) as dag:
         pass
     server = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params
     (by_rest,) = conf_findings(

@@ -16,7 +16,7 @@ from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.task_specs import (
     evaluate_task_spec,
     register_task_version,
@@ -326,7 +326,7 @@ def test_a_training_that_is_to_measure_gets_the_test_split_and_its_trials_do_not
 
 
 def test_the_form_offers_the_precision_of_the_accelerator_first() -> None:
-    param = run_params()["precision"]
+    param = FORM.params()["precision"]
 
     assert param.value == param.schema["enum"][0] == "auto"
 

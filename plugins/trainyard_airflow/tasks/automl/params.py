@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainyard.specs.automl_conf import DATASETS, AutoMLConf
 from trainyard.specs.automl_job import MAX_CANDIDATES, METRICS, AutoMLMode, ProblemType
 from trainyard_airflow.tasks.shared.form_fields import REGISTRY
@@ -13,14 +11,11 @@ from trainyard_airflow.tasks.shared.form_schema import (
     INTEGER,
     NUMBER_OR_NONE,
     TEXT_OR_NONE,
+    Form,
     Sections,
     conf_defaults,
-    form_params,
     named,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Param
 
 _METRICS = sorted({name for names in METRICS.values() for name in names})
 _ALGORITHMS = [
@@ -108,7 +103,4 @@ _SECTIONS: Sections = {
     "Place and registry": REGISTRY,
 }
 
-
-def automl_params() -> dict[str, Param]:
-    """Return the params with `AutoMLConf`'s defaults."""
-    return form_params(_SECTIONS, conf_defaults(AutoMLConf))
+FORM = Form(_SECTIONS, conf_defaults(AutoMLConf))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainyard.specs.comparison_conf import (
     ENTRY_POINT,
@@ -12,18 +12,14 @@ from trainyard.specs.comparison_conf import (
     Comparison,
     is_of_other_runs,
 )
-from trainyard.specs.run_conf import RunConf
-from trainyard_airflow.tasks.end_to_end.params import SECTIONS
+from trainyard_airflow.tasks.end_to_end.params import FORM as RUN_FORM
 from trainyard_airflow.tasks.shared.form_schema import (
+    Form,
     Sections,
     conf_defaults,
     exactly,
-    form_params,
     named,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Param
 
 _RANKS = {"type": "array", "items": {"type": "integer", "minimum": 1}}
 _SHARE = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
@@ -99,16 +95,17 @@ loss tolerance (docs/comparison.md), and losses could not be compared.
 """
 
 
-def comparison_params() -> dict[str, Param]:
-    """Return the params of the form, without the fields that have no meaning in a comparison."""
+def _form() -> Form:
+    """Return the form, without the fields that have no meaning in a comparison."""
     own = set(Comparison.__dataclass_fields__)  # the ranks of an instance are among them
     shared = {
         section: {n: each for n, each in entries.items() if n in own or not is_of_other_runs(n)}
-        for section, entries in SECTIONS.items()
+        for section, entries in RUN_FORM.sections.items()
     }
     sections = {**_COMPARED, **{name: each for name, each in shared.items() if each}}
-    defaults = {**conf_defaults(RunConf), **TINY, **_compared_defaults()}
-    return form_params(sections, defaults)
+    defaults = {**RUN_FORM.defaults, **TINY, **_compared_defaults()}
+    names = [name for entries in sections.values() for name in entries]
+    return Form(sections, {name: defaults[name] for name in names if name in defaults})
 
 
 def _compared_defaults() -> dict[str, Any]:
@@ -122,3 +119,6 @@ def _as_json(strategy: ComparedStrategy) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in given.items()
     }
+
+
+FORM = _form()

@@ -6,8 +6,6 @@ both equal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from trainyard.specs.arithmetic import AUTO
 from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.run_conf import RunConf
@@ -38,14 +36,12 @@ from trainyard_airflow.tasks.shared.form_schema import (
     NUMBER,
     NUMBER_OR_NONE,
     TEXT_OR_NONE,
+    Form,
     Sections,
-    conf_params,
+    conf_defaults,
     exactly,
     named,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Param
 
 _TEXT = {"type": "string", "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
@@ -95,7 +91,7 @@ _MIXTURE = {
     },
 }
 
-SECTIONS: Sections = {
+_SECTIONS: Sections = {
     "Basics": {
         "source": (
             "Source",
@@ -351,10 +347,4 @@ SECTIONS: Sections = {
 }
 
 
-def run_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params; `defaults` override those of `RunConf`.
-
-    Raises:
-        KeyError: there is no param of a default's name.
-    """
-    return conf_params(SECTIONS, RunConf, **defaults)
+FORM = Form(_SECTIONS, conf_defaults(RunConf))

@@ -11,7 +11,7 @@ from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 from trainyard_airflow.tasks.end_to_end import task_specs
 from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.run_tasks import (
     AFTER_SKIPPED,
@@ -22,7 +22,6 @@ from trainyard_airflow.tasks.end_to_end.run_tasks import (
 from trainyard_airflow.tasks.end_to_end.stages import Stage, Stages
 from trainyard_airflow.tasks.shared.assets import SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import dag_arguments_with
-from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +56,7 @@ def training_pipeline(
         SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them. Or a
             stage is invalid. Airflow reports it as the import error of the DAG file.
     """
-    params = params_with(run_params, defaults or {}, subject=f"training_pipeline {dag_id}")
+    form = FORM.with_defaults(defaults or {}, subject=f"training_pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments, aws_conn_id=aws_conn_id)
     stages = Stages(
         prepare=prepare,
@@ -78,7 +77,7 @@ def training_pipeline(
     with DAG(dag_id=dag_id, schedule=schedule, **arguments) as dag:
         preflight = PreflightOperator(task_id=TaskId.PREFLIGHT, stages=stages)
         add_run_tasks(preflight, stages.prepared(), specs=task_specs, stages=stages, search=_search)
-    give_params(dag, params)
+    form.add_to(dag)
     return dag
 
 

@@ -11,10 +11,10 @@ from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
-from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, Sections, conf_params
+from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, Form, Sections, conf_defaults
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, Param
+    from airflow.sdk import Context
 
 _AMOUNT: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0}
 _AMOUNT_OR_NONE: dict[str, Any] = {"type": ["null", "number"], "exclusiveMinimum": 0}
@@ -87,9 +87,8 @@ _SECTIONS: Sections = {
 }
 
 
-def plan_params() -> dict[str, Param]:
-    """Return the params of `plan_training`: the fields of `PlanRequest`; the defaults are nanoGPT's GPT-2 training."""
-    return conf_params(_SECTIONS, PlanRequest, **_DEFAULTS)
+FORM = Form(_SECTIONS, {**conf_defaults(PlanRequest), **_DEFAULTS})
+"""Form of `plan_training`: the fields of `PlanRequest`; the defaults are nanoGPT's GPT-2 training."""
 
 
 @retried_by_error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, assert_never
 
 from airflow.sdk import SkipMixin
 
@@ -39,7 +39,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     TRAINING_ENTRY_POINTS,
 )
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
-from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import FORM
 from trainyard_airflow.tasks.end_to_end.stages import NO_EVALUATION, StageUse
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
@@ -50,7 +50,7 @@ from trainyard_airflow.tasks.shared.serving import serving_findings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from airflow.sdk import Context, Param
+    from airflow.sdk import Context
 
     from trainyard.cost.team_budget import RunSpend
     from trainyard.planning.auto_plan import AutoChoice
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.tasks.end_to_end.stages import Stages
+    from trainyard_airflow.tasks.shared.form_schema import Form
 
 T = TypeVar("T")
 C = TypeVar("C", bound="BaseRunConf")
@@ -79,6 +80,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     """
 
     ui_color = "#fdf6e3"
+    form: ClassVar[Form] = FORM
 
     def __init__(
         self,
@@ -195,10 +197,6 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return self.has_preparation or (
             self.stages is not None and self.stages.use("shard") is StageUse.REPLACED
         )
-
-    def form(self) -> Mapping[str, Param]:
-        """Return the params of the run's form."""
-        return run_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
         """Return the params with each "auto" replaced by the planner's choice, and log the choices with their reasons.
@@ -555,16 +553,14 @@ class _Findings:
             self.unanswered = error
         return None
 
-    def of_events(
-        self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
-    ) -> dict[str, Any]:
+    def of_events(self, given: Mapping[str, Any], *, form: Form) -> dict[str, Any]:
         """Return the params of asset events without those that the form rejects; add findings on the rejected params.
 
         Unknown params are returned too, because a later check rejects them by name.
         """
         if not given:
             return {}
-        correct, params = "correct the extra of the asset event", form()
+        correct, params = "correct the extra of the asset event", form.params()
         refused = {
             name: list(value_findings(name, params[name].schema, value)) if name in params else []
             for name, value in given.items()

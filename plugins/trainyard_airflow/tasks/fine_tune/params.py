@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from trainyard.specs.fine_tune_conf import CHOICES, FURTHER_HYPERPARAMETERS, FineTuneConf
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
@@ -22,13 +20,11 @@ from trainyard_airflow.tasks.shared.form_schema import (
     NUMBER,
     NUMBER_OR_NONE,
     TEXT_OR_NONE,
+    Form,
     Sections,
-    conf_params,
+    conf_defaults,
     named,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Param
 
 _BASE_HELP = (
     "S3 prefix of a model that save_pretrained wrote (safetensors and tokenizer), or owner/name on the Hugging Face "
@@ -47,7 +43,7 @@ _STRATEGY_HELP = (
     "sharded by ZeRO, of stage 2 unless the hyperparameter ds_config has another."
 )
 
-SECTIONS: Sections = {
+_SECTIONS: Sections = {
     "Basics": {
         "base_model": ("Base model", _BASE_HELP, TEXT),
         "train_data": ("Training data", _DATA_HELP, TEXT),
@@ -129,10 +125,4 @@ SECTIONS: Sections = {
 }
 
 
-def fine_tune_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params; `defaults` override those of `FineTuneConf`.
-
-    Raises:
-        KeyError: there is no param of a default's name.
-    """
-    return conf_params(SECTIONS, FineTuneConf, **defaults)
+FORM = Form(_SECTIONS, conf_defaults(FineTuneConf))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.specs.fine_tune_conf import FineTuneConf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.fine_tune.data_check import CheckDataOperator
-from trainyard_airflow.tasks.fine_tune.params import fine_tune_params
+from trainyard_airflow.tasks.fine_tune.params import FORM
 from trainyard_airflow.tasks.own_script.pipeline import ScriptRecipe, script_pipeline
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow.sdk import DAG, Param
+    from airflow.sdk import DAG
 
     from trainyard.planning.auto_plan import AutoChoice
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class FineTunePreflightOperator(ScriptPreflightOperator):
     """Checks a fine-tuning, and returns the `RunState` for all other tasks."""
 
-    def form(self) -> Mapping[str, Param]:
-        """Return the params of the run's form."""
-        return fine_tune_params()
+    form: ClassVar = FORM
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
         """Return (params of a `ScriptConf` with the fine-tuning script, None).
@@ -36,7 +34,6 @@ class FineTunePreflightOperator(ScriptPreflightOperator):
 
 
 FINE_TUNING = ScriptRecipe(
-    params=fine_tune_params,
     preflight=FineTunePreflightOperator,
     check=lambda: CheckDataOperator(task_id=TaskId.CHECK_DATA),
 )

@@ -6,8 +6,6 @@ folder have no defaults and are required.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard.specs.training_job_rules import MAX_INSTANCE_GROUPS
 from trainyard_airflow.tasks.shared.form_fields import (
@@ -24,13 +22,11 @@ from trainyard_airflow.tasks.shared.form_fields import (
 from trainyard_airflow.tasks.shared.form_schema import (
     INTEGER,
     TEXT_OR_NONE,
+    Form,
     Sections,
-    conf_params,
+    conf_defaults,
     named,
 )
-
-if TYPE_CHECKING:
-    from airflow.sdk import Param
 
 _NAMES = {"type": "array", "items": TEXT}
 _OBJECT = {"type": "object"}
@@ -88,7 +84,7 @@ _EVALUATION_HELP = (
     "writes /opt/ml/processing/output/evaluation/evaluation.json. Empty: no evaluation."
 )
 
-SECTIONS: Sections = {
+_SECTIONS: Sections = {
     "Basics": {
         "entry_point": ("Training script", "File in the source folder.", TEXT),
         "source_dir": ("Source folder", _SOURCE_HELP, TEXT),
@@ -163,10 +159,4 @@ SECTIONS: Sections = {
 }
 
 
-def script_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params; `defaults` override those of `ScriptConf`.
-
-    Raises:
-        KeyError: there is no param of a default's name.
-    """
-    return conf_params(SECTIONS, ScriptConf, **defaults)
+FORM = Form(_SECTIONS, conf_defaults(ScriptConf))

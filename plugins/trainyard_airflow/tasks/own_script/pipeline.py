@@ -15,15 +15,13 @@ from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.run_tasks import JOB_ARGUMENTS, add_run_tasks
 from trainyard_airflow.tasks.end_to_end.stages import Stage, Stages
 from trainyard_airflow.tasks.own_script import task_specs
-from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.shared.default_args import dag_arguments_with
-from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow.sdk import BaseOperator, Context, Param
+    from airflow.sdk import BaseOperator, Context
 
     from trainyard_airflow.jobs.steps import Done
 
@@ -33,12 +31,10 @@ class ScriptRecipe:
     """Parts of the pipeline that differ between families of runs.
 
     Attributes:
-        params: returns the form's params; its keyword arguments override defaults.
-        preflight: class of the first task; its `resolve` returns the params of a `ScriptConf`.
+        preflight: class of the first task, which has the form; its `resolve` returns the params of a `ScriptConf`.
         check: creates a task between `preflight` and `train` that starts no job; None = no such task.
     """
 
-    params: Callable[..., dict[str, Param]] = script_params
     preflight: type[ScriptPreflightOperator] = ScriptPreflightOperator
     check: Callable[[], BaseOperator] | None = None
 
@@ -91,7 +87,7 @@ def script_pipeline(
             DAG file.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
-    params = params_with(recipe.params, given, subject=f"pipeline {dag_id}")
+    form = recipe.preflight.form.with_defaults(given, subject=f"pipeline {dag_id}")
     stages = Stages(
         prepare=prepare,
         evaluate=evaluate,
@@ -107,7 +103,7 @@ def script_pipeline(
         preflight = recipe.preflight(task_id=TaskId.PREFLIGHT, stages=stages)
         before = [recipe.check()] if recipe.check else []
         add_run_tasks(preflight, [*before, *stages.prepared()], specs=task_specs, stages=stages)
-    give_params(dag, params)
+    form.add_to(dag)
     return dag
 
 

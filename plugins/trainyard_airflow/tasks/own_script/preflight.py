@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import Finding, Severity, SpecError
 from trainyard.specs.account_limits import Required
@@ -20,15 +20,13 @@ from trainyard_airflow.tasks.end_to_end.lint import (
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.stages import StageUse
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
-from trainyard_airflow.tasks.own_script.params import script_params
+from trainyard_airflow.tasks.own_script.params import FORM
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.serving import serving_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from airflow.sdk import Param
 
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.script_plan import ScriptPlan
@@ -43,9 +41,7 @@ class ScriptPreflightOperator(PreflightOperator):
     the evaluation.
     """
 
-    def form(self) -> Mapping[str, Param]:
-        """Return the params of the run's form."""
-        return script_params()
+    form: ClassVar = FORM
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
         """Return (the unchanged params, None), because the planner has no model of a user's script."""
