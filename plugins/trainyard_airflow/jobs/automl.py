@@ -13,11 +13,9 @@ from trainyard.errors import ContractError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.automl_request import render_automl_job
 from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.units import format_duration, format_usd
 from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
-from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -48,11 +46,7 @@ class AutoMLJobType(JobType):
     @cached_property
     def spec(self) -> AutoMLJobSpec:
         """The spec; a mapping without a role or an output path gets the connection's role or a folder of the run."""
-        given = self.given
-        if isinstance(given, AutoMLJobSpec):
-            return given
-        mapping = completed(JobKind.AUTOML, given, self.jobs.omitted_fields)
-        return AutoMLJobSpec.from_mapping(mapping, where="spec")
+        return self.spec_given(AutoMLJobSpec)
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateAutoMLJobV2 request, and no facts."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_exception
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 from trainyard_airflow.hooks.redaction import masked, secret_forms, spec_secrets
+from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_code
 from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.triggers.stop_criteria import Patience
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from trainyard.errors import TrainingRunError
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.reading import FromMapping
     from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.jobs.job_code import UploadedCode
     from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+S = TypeVar("S", bound="FromMapping")
 
 _MOST_CHILDREN = 8
 
@@ -46,6 +50,17 @@ class JobType(ABC):
     def secrets(self) -> tuple[str, ...]:
         """Secret values of the spec and of the connection's defaults, to mask in logs."""
         return (*spec_secrets(self.given), *spec_secrets(self.jobs.clients.job_defaults))
+
+    def spec_given(self, spec_type: type[S]) -> S:
+        """Return the given spec, or that of the given mapping; see `completed` for the fields that it may omit.
+
+        Raises:
+            SpecError: the mapping is no valid spec; it lists all findings.
+        """
+        if isinstance(self.given, spec_type):
+            return self.given
+        mapping = completed(self.jobs.kind, self.given, self.jobs.omitted_fields)
+        return spec_type.from_mapping(mapping, where="spec")
 
     @abstractmethod
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,11 +6,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard_airflow.jobs.cost_cap import cap_of, capped_place
-from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -32,11 +30,7 @@ class ProcessingJobType(JobType):
     @cached_property
     def spec(self) -> ProcessingJobSpec:
         """The spec; a mapping without a role gets the connection's role."""
-        given = self.given
-        if isinstance(given, ProcessingJobSpec):
-            return given
-        mapping = completed(JobKind.PROCESSING, given, self.jobs.omitted_fields)
-        return ProcessingJobSpec.from_mapping(mapping, where="spec")
+        return self.spec_given(ProcessingJobSpec)
 
     def sources(self) -> Sequence[str]:
         """Return the addresses of the inputs."""

@@ -14,7 +14,6 @@ from trainyard.cost.job_cost import mean_price
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
@@ -29,7 +28,6 @@ from trainyard_airflow.jobs.cost_cap import (
     in_words,
 )
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
-from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -94,10 +92,7 @@ class TrainingJobType(JobType):
             given = from_model_trainer(lambda: self.given)
         if isinstance(given, TrainerFunction):
             return self._trainer_spec(given)
-        if isinstance(given, TrainingJobSpec):
-            return given
-        mapping = completed(JobKind.TRAINING, given, self.jobs.omitted_fields)
-        return TrainingJobSpec.from_mapping(mapping, where="spec")
+        return self.spec_given(TrainingJobSpec)
 
     @property
     def secrets(self) -> tuple[str, ...]:

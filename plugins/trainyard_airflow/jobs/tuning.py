@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.job_status import JobStatus
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
 from trainyard.specs.tuning_job import TuningJobSpec
@@ -28,7 +27,6 @@ from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import PARQUET, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
-from trainyard_airflow.jobs.given_spec import completed
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -64,11 +62,7 @@ class TuningJobType(JobType):
     @cached_property
     def spec(self) -> TuningJobSpec:
         """The spec; a training without a role or an output path gets the connection's role or a folder of the run."""
-        given = self.given
-        if isinstance(given, TuningJobSpec):
-            return given
-        mapping = completed(JobKind.TUNING, given, self.jobs.omitted_fields)
-        return TuningJobSpec.from_mapping(mapping, where="spec")
+        return self.spec_given(TuningJobSpec)
 
     def sources(self) -> Sequence[str]:
         """Return the addresses of the trials' channels in S3."""
