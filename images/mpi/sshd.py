@@ -1,8 +1,9 @@
-"""Replacement of OpenSSH's daemon: runs the commands of clients with the job's key, in the daemon's own environment.
+"""Replacement of OpenSSH's daemon: runs commands for every client that has the job's key.
 
     sshd -D        (as AWS's toolkit and the SDK's MPI driver start it)
 
-On AWS a session's environment is /etc/environment, into which the toolkit writes the daemon's own environment.
+A command gets the daemon's own environment variables. On AWS it gets those of /etc/environment,
+into which the toolkit writes the daemon's environment.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Peer(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko ships no
         return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        """Start the command in a new thread."""
+        """Start the command in a new thread; return True, which accepts the request."""
         threading.Thread(target=run, args=(channel, command), daemon=True).start()
         return True
 

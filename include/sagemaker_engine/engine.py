@@ -129,9 +129,10 @@ class Engine:
         self.store.close()
 
     def _serve(self, host: str, port: int) -> Server:
-        """Serve on the port. Port 0 selects the port of the last engine if that is free, otherwise any free port.
+        """Start the server on the port and return it.
 
-        Jobs that outlived the last engine still use its port.
+        Port 0 selects the port of the last engine if it is free, because jobs that outlived that
+        engine still use it. Otherwise it selects any free port.
         """
         application, self._searchers = make_application(
             self.settings,

@@ -97,7 +97,7 @@ Uploads = dict[str, dict[str, tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestScope:
-    """The account, and the region of a request that names no region."""
+    """Account of the engine, and the default region for requests that name none."""
 
     account: str
     region: str
@@ -207,7 +207,7 @@ def _context(request: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _found(given: object, member: str) -> Iterator[Any]:
-    """Yield the values of a member at any depth; skip empty values."""
+    """Yield the values of a request's member at any depth; skip empty values."""
     if isinstance(given, list):
         for each in given:
             yield from _found(each, member)

@@ -30,7 +30,10 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class _Policies:
-    """A user's document, and the policies parsed from it."""
+    """Document that sets the engine's policies, and the policies parsed from it.
+
+    `arns` has the role ARN of each access key that belongs to a role.
+    """
 
     document: dict[str, Any] = field(default_factory=dict)
     guard_rails: tuple[Policy, ...] = ()
@@ -163,7 +166,7 @@ class AccessControl:
         self._denied.clear()
 
     def report(self) -> dict[str, Any]:
-        """Return the policies, and the counts of called and of denied actions by identity."""
+        """Return the policies, and the counts of actions by identity as `calls` and `denied`."""
         with self._lock:
             calls, denied = dict(self._calls), dict(self._denied)
         return {

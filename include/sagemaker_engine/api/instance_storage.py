@@ -104,7 +104,10 @@ def local_storage_gb(instance_type: str) -> int | None:
 
 
 def storage_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the errors in VolumeKmsKeyId and VolumeSizeInGB of resources (a ResourceConfig, ...) with local storage."""
+    """Yield the errors in VolumeKmsKeyId and VolumeSizeInGB if an instance type has NVMe disks.
+
+    `resources` is a ResourceConfig, ClusterConfig or HyperParameterTuningResourceConfig.
+    """
     places = [resources]
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []

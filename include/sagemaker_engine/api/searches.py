@@ -109,7 +109,10 @@ def stop_search(
 
 
 def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> list[Row]:
-    """Return the tuning or AutoML jobs that match a List request, in its order; `order` is the default direction."""
+    """Return the tuning or AutoML jobs that match a List request, sorted as the request specifies.
+
+    `order` is the default of SortOrder, Ascending or Descending.
+    """
     passing = [row for row in rows if _passes(row, request)]
     is_descending = request.get("SortOrder", order) == "Descending"
     return sorted(passing, key=_ORDERS[request.get("SortBy", "Name")], reverse=is_descending)

@@ -28,7 +28,7 @@ _TAKEN = {
 
 @contextmanager
 def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
-    """Check that the account's quotas allow the job, which the `with` block starts.
+    """Check that the account's quotas allow the job that the `with` block starts.
 
     The steps of an AutoML job do not count: they run on the service's own instances. Quotas are not
     checked if the name is taken, because the request is then rejected for its name.

@@ -76,8 +76,8 @@ class TrainingPlans:
         """Return the offers for a request, or the extensions on offer for a plan.
 
         Raises:
-            ValidationError: A request without a plan has none or both of InstanceType and UltraServerType, or its
-                times are contradictory.
+            ValidationError: The request names no plan, and its times are contradictory or it has
+                none or both of InstanceType and UltraServerType.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request

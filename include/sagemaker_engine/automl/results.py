@@ -22,7 +22,11 @@ MAX_REASON_CHARS = 1024
 
 
 def result_of(job: JobRow) -> dict[str, Any]:
-    """Return the current result of a step's job; unknown members are omitted."""
+    """Return the current result of a step's job; members without a value are omitted.
+
+    The members are Status, Arn, CreationTime, EndTime, FailureReason, ModelDataUrl, ExitMessage and
+    Metrics (value by metric name).
+    """
     state = job.state
     found = {
         "Status": job.status,
@@ -42,7 +46,7 @@ def result_of(job: JobRow) -> dict[str, Any]:
 
 
 def failed_result(step: AutoMLStep, *, arn: str, reason: str, at: float) -> dict[str, Any]:
-    """Return the result of a step whose job could not be created, or was deleted."""
+    """Return the result (see `result_of`) of a step whose job was not created, or was deleted."""
     return {
         "Status": "Failed",
         "Arn": arn,

@@ -198,7 +198,7 @@ def _outcome(status: str, secondary: str, **members: Any) -> dict[str, Any]:
 
 
 def _best_names(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[str]:
-    """Return the job names of the best candidates, the best first."""
+    """Return the job names of the best `MAX_MEMBERS` candidates, the best first."""
     sign = -1 if plan.maximize else 1
     ranked = sorted(steps, key=lambda step: sign * (results.objective_of(step, plan) or 0.0))
     return [step.job_name for step in ranked[:MAX_MEMBERS]]

@@ -224,7 +224,7 @@ class _Walk:
             raise OddFileError(_leads_out(self._path()))
 
     def leave(self, num_steps: int) -> None:
-        """Go back `num_steps` steps, or to the root."""
+        """Go up by `num_steps` folders, at most to the root."""
         for _ in range(min(num_steps, len(self.names))):
             self.names.pop()
             descriptor = self.descriptors.pop()
@@ -233,6 +233,8 @@ class _Walk:
 
     def _enter(self, part: str, ahead: Iterable[str]) -> str | None:
         """Enter one path component and return None; if it is a link, stay and return its target.
+
+        `ahead` has the components after it, for the error message.
 
         Raises:
             OddFileError: The component leaves the instance's folders.

@@ -192,7 +192,13 @@ class Exchange:
             self._sock.sendall(b"0\r\n\r\n")
 
     def _send_head(self, length: int | None, *, then: bytes = b"", more: bool = False) -> bool:
-        """Send status line and headers, with `then` in the same packet. Return whether the body is chunked."""
+        """Send status line and headers; return whether the body must be sent in chunks.
+
+        Args:
+            length: Size of the body in bytes; None if unknown.
+            then: First bytes of the body, sent together with the headers.
+            more: Whether more data follows at once; the kernel may then wait to fill a packet.
+        """
         names = {name.lower() for name, _ in self._headers}
         lines = [f"HTTP/1.1 {self._status}", *(f"{name}: {text}" for name, text in self._headers)]
         chunked = False

@@ -166,7 +166,10 @@ def aws_images(path: Path = DATA_FILE) -> AwsRepositories:
 
 
 def _near(tags: frozenset[str], tag: str) -> list[str]:
-    """Return up to four known tags: those with the same version, or the highest versions."""
+    """Return up to four known tags to suggest for an unknown one.
+
+    They have the same version as `tag`, or are those with the highest versions.
+    """
     version = tag.partition("-")[0]
     ordered = sorted(tags, key=_version_key, reverse=True)
     same = [each for each in ordered if each.startswith(f"{version}-")] if version else []

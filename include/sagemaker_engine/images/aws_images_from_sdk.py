@@ -79,7 +79,11 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def _entries(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of one file, each with the `names` of its version (aliases included) and its `processors`."""
+    """Yield the images of one of the SDK's image URI tables.
+
+    An entry has `names` (its version and aliases of that version), `processors`, and the members of
+    the table, such as `repository`.
+    """
     scopes = [config] if "versions" in config else [each for each in config.values() if _has(each)]
     for scope in scopes:
         aliases = scope.get("version_aliases", {})

@@ -135,10 +135,10 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
 
 
 def _check_apart(image: ImageFile, other: ImageFile, repository: str) -> None:
-    """Check that no tag of a repository belongs to two images.
+    """Check that the two images emulate no common tag of a repository.
 
     Raises:
-        ImageFileError: A tag belongs to two images.
+        ImageFileError: Both images emulate the same tag.
     """
     if not (image.tags and other.tags) or set(image.tags) & set(other.tags):
         raise ImageFileError(

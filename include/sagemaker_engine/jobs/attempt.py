@@ -277,9 +277,9 @@ class JobAttempt:
         )
 
     def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
-        """Return (FastFile channels, File channels) of a host that are mounted.
+        """Return the mounts of a host's channels as (FastFile channels, File channels).
 
-        Each channel is a pair (host path, path inside).
+        Each channel is a pair (path on this machine, path inside the instance).
         """
         streamed: list[tuple[Path, str]] = []
         copied: list[tuple[Path, str]] = []

@@ -31,7 +31,10 @@ TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebugOutput:
-    """Folder on each instance whose files are uploaded while they are written; its S3 prefix ends with `name`."""
+    """Folder of every instance, which is uploaded to S3 while the job writes to it.
+
+    `name` is the last part of its S3 prefix, such as `debug-output`.
+    """
 
     name: str
     path: str

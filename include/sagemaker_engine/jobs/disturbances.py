@@ -150,7 +150,10 @@ class Standstill:
 
 @dataclass(slots=True, kw_only=True)
 class DutyCycle:
-    """Limitation of the processes of some hosts to the share `factor` of the time, until `until` (time.monotonic())."""
+    """Slowdown of some hosts until `until` (time.monotonic()).
+
+    Their processes run for the share `factor` of each period of `CYCLE_S` seconds.
+    """
 
     hosts: Sequence[str]
     until: float
@@ -158,7 +161,7 @@ class DutyCycle:
     _stands: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Suspend or resume the processes according to the position in the period."""
+        """Resume the processes when a period begins, and suspend them for its last part."""
         lasts = now < self.until
         stands = lasts and now % CYCLE_S >= self.factor * CYCLE_S
         if stands != self._stands:
@@ -169,7 +172,10 @@ class DutyCycle:
 
 @dataclass(slots=True, kw_only=True)
 class CutLink:
-    """Loss of all packets on the links of some instances until `until` (time.monotonic())."""
+    """Loss of all packets of some instances until `until` (time.monotonic()).
+
+    `cables` has the indices of these instances in the cluster.
+    """
 
     cables: Sequence[int]
     until: float

@@ -1,4 +1,4 @@
-"""Execution of a job's instances, from the first log line to the last; the same for both kinds of job."""
+"""Execution of the instances of a training or processing job, from their start to their end."""
 
 from __future__ import annotations
 

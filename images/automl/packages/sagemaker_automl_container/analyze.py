@@ -71,7 +71,9 @@ def _usable(rows: pd.DataFrame, wishes: columns.Wishes) -> pd.DataFrame:
 
 
 def _specification() -> dict[str, Any]:
-    """Return the settings of the feature specification; empty if the request has none.
+    """Return the feature specification as arguments of `columns.Wishes`: `only` and `types`.
+
+    The dict is empty if the request has no feature specification.
 
     Raises:
         TableError: The specification is not a JSON object, or has unknown data types.
@@ -99,7 +101,9 @@ def _split(
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return (training rows, validation rows or None).
 
-    None means cross-validation: the function then adds the number of folds to `schema`.
+    The validation rows come from the validation channel, or are split off the rows `train`. None
+    means cross-validation; the number of folds is then added to `schema`. `given` has the
+    arguments of the processing job.
 
     Raises:
         TableError: The validation channel lacks columns.

@@ -32,7 +32,11 @@ class TableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Column settings of the request; None and empty mean no setting."""
+    """Column settings of the request; None and empty mean no setting.
+
+    `weight` is the column of the sample weights. `only` has the feature columns to use, and `types`
+    the kinds of columns, such as `numeric`, by name.
+    """
 
     target: str
     problem_type: str | None = None
@@ -42,7 +46,11 @@ class Wishes:
 
 
 def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
-    """Return the schema that all candidates use. `table` must not have rows without a target.
+    """Return the schema of the data, which all candidates use.
+
+    It has the names `target` and `weight`, the `problem_type`, the `classes` (None for a
+    regression), the feature `columns`, and the `dropped` columns with the reason for each.
+    `table` must not have rows without a target.
 
     Raises:
         TableError: Columns are missing, no feature varies, or the target does not fit the problem type.
@@ -78,7 +86,7 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
 
 
 def problem_of(target: pd.Series[Any]) -> str:
-    """Return the problem type that fits the target's values."""
+    """Return the problem type that fits the target's values: BINARY, MULTICLASS or REGRESSION."""
     num_values = target.nunique()
     if num_values <= 2:
         return BINARY
@@ -119,7 +127,10 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
 
 
 def _column(name: str, values: pd.Series[Any], given: str | None) -> dict[str, Any]:
-    """Return name, kind and statistics of a feature; a useless column has a `reason` instead of a kind."""
+    """Return a feature's name, number of values, number of missing values, and kind.
+
+    `given` is the kind that the request sets. A useless column has a `reason` instead of a kind.
+    """
     num_values = int(values.nunique())
     column: dict[str, Any] = {
         "name": name,

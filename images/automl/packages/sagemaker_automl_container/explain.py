@@ -52,8 +52,9 @@ def main() -> None:
 def unseen_part(tables: Tables, unpacked: Path) -> tuple[serving.Model, pd.DataFrame]:
     """Return a model, and rows that it was not fitted on.
 
-    With held-out rows the model is the candidate itself. A cross-validated candidate was fitted on all rows: its
-    recipes are fitted again without the last fold.
+    If there are validation rows, these are the candidate's own model and the validation rows. A
+    cross-validated candidate was fitted on all rows. In this case its pipelines are fitted again
+    without the last fold, and the rows are that fold.
     """
     model = serving.model_fn(str(unpacked))
     if tables.validation is not None:

@@ -59,7 +59,10 @@ def _functions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
-    """Return a function that computes a metric of the most probable classes."""
+    """Return a function of (truth, probabilities, weights) that evaluates the likeliest classes.
+
+    It calls scikit-learn's metric `function` with the arguments `options`.
+    """
 
     def value(truth: Array, scores: Array, weights: Array | None) -> Any:
         return function(truth, scores.argmax(axis=1), sample_weight=weights, **options)
@@ -68,7 +71,7 @@ def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def _of_values(function: Callable[..., Any]) -> Any:
-    """Return scikit-learn's metric with the arguments (truth, values, weights), as the table of metrics calls it."""
+    """Return a function of (truth, values, weights) that calls scikit-learn's metric `function`."""
 
     def value(truth: Array, values: Array, weights: Array | None) -> Any:
         return function(truth, values, sample_weight=weights)

@@ -48,7 +48,11 @@ class Recipe:
         return pipeline.fit(frame, truth, **extra)
 
     def predict_unseen(self, tables: Tables, fitted: Pipeline) -> Array:
-        """Return scores of the evaluated rows, by models that were not fitted on them."""
+        """Return the scores of the evaluated rows, from pipelines that were not fitted on them.
+
+        If there are validation rows, `fitted` predicts them. Otherwise a new pipeline is fitted for
+        each fold and predicts the rows of that fold.
+        """
         schema = tables.schema
         if tables.validation is not None:
             frame = serving.frame_of(tables.validation, schema)

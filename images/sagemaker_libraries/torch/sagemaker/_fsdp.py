@@ -50,7 +50,7 @@ def adapt_fsdp() -> None:
 
 
 def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Return FSDP's settings for the degrees, or an empty dict to keep the script's own.
+    """Return FSDP's arguments that apply SMP's degrees; empty to keep the script's own arguments.
 
     Raises:
         ValueError: Tensor parallelism leaves FSDP only one rank to shard over.

@@ -46,7 +46,11 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def _flattened(model: nn.Module) -> Iterator[tuple[int, tuple[Any, int | None]]]:
-    """Yield (id, (handle, index)) of each parameter that FSDP flattened; the index is None for the flat parameter."""
+    """Yield (id of a tensor, (FSDP's handle, index)) for flat and for original parameters.
+
+    The index is the position of an original parameter in its flat parameter, and None for the
+    flat parameter itself.
+    """
     for module in FullyShardedDataParallel.fsdp_modules(model):
         handle = module._handle
         if handle is None:

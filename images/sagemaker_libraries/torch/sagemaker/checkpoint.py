@@ -1,4 +1,4 @@
-"""Checkpoint functions of the library in one module."""
+"""Functions that save and load sharded checkpoints, re-exported from `distributed.checkpoint`."""
 
 from __future__ import annotations
 

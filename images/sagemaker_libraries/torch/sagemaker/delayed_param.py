@@ -30,7 +30,7 @@ class DelayedParamIniter:
         self._is_verbose = verbose
 
     def get_param_init_fn(self) -> Callable[[nn.Module], None]:
-        """Return FSDP's `param_init_fn`."""
+        """Return the function for FSDP's argument `param_init_fn`, which initializes one module."""
 
         def init(module: nn.Module) -> None:
             self._init(module)

@@ -40,9 +40,13 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
 
 
 def _norm(parts: list[GradientPart], norm_type: float) -> Tensor:
-    """Return (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p); for p = inf the largest value.
+    """Return the norm of all gradients as one vector, the same on every rank.
 
-    Example: two halves with norms 3 and 4 on four ranks, each twice: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
+    It is (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p), where p is
+    `norm_type`; for p = inf it is the largest absolute value.
+
+    Example: a gradient of norm 5 has two halves, of norms 3 and 4. Each half is on two of four
+    ranks: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
     """
     device = "cpu" if state.mesh is None else state.mesh.device_type
     own = torch.zeros((), dtype=torch.float64, device=device)

@@ -224,12 +224,12 @@ def _after_each_round(training: BoostedTraining, statistics: StatisticsFile) -> 
         began = time.monotonic()
 
         def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
-            """Record the start time of the round."""
+            """Record the start time of the round; return False, so that the training continues."""
             self.began = time.monotonic()
             return False
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
-            """Process the end of the round."""
+            """Call `after_round`; return False, so that the training continues."""
             seconds = time.monotonic() - self.began
             training.after_round(model, evals_log, statistics, seconds=seconds)
             return False
@@ -238,7 +238,10 @@ def _after_each_round(training: BoostedTraining, statistics: StatisticsFile) -> 
 
 
 def _inside(path: str) -> Path:
-    """Return the path of a file under /opt/ml; without mounts that folder is at $SAGEMAKER_BASE_DIR."""
+    """Return the actual path of a file under /opt/ml.
+
+    If the engine cannot mount /opt/ml, the folder is at $SAGEMAKER_BASE_DIR instead.
+    """
     base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
     return Path(path.replace("/opt/ml", base, 1))
 

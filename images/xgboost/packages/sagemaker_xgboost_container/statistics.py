@@ -65,7 +65,7 @@ class StatisticsFile:
         )
 
     def mark(self, number: int, mark: str) -> None:
-        """Record an event, such as done."""
+        """Record the event `mark`, such as "done", at the round `number`."""
         self._record("mark", number, mark=mark)
 
     def close(self) -> None:

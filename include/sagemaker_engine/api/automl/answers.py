@@ -118,7 +118,7 @@ def _objective_status(step: AutoMLStep, objective: float | None) -> TrialPhase:
 
 
 def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> list[dict[str, Any]]:
-    """Return the jobs that produced a candidate, in their order."""
+    """Return an AutoMLCandidateStep for each job that produced a candidate, in order."""
     members = step.recipe.get("members", ())
     made_by = [steps[0], *(each for each in steps if each.job_name in members), step]
     start = row.arn.rpartition(":")[0]

@@ -66,7 +66,7 @@ def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _agreed(channels: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the members that must be the same in all channels.
+    """Return TargetAttributeName and SampleWeightAttributeName, which all channels must share.
 
     Raises:
         ValidationError: Two channels have different values.

@@ -162,9 +162,9 @@ class AutoMLJobs:
 def _select_candidates(
     listed: Sequence[dict[str, Any]], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the candidates that match a List request, in its order.
+    """Return the candidates that match a List request, sorted as the request specifies.
 
-    In an order by objective, candidates without an objective are last in both directions.
+    If they are sorted by objective, candidates without an objective are last in both directions.
     """
     for filter_name, member in (
         ("StatusEquals", "CandidateStatus"),

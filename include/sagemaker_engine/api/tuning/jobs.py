@@ -176,9 +176,9 @@ class TuningJobs:
 def _select_trials(
     summaries: Sequence[dict[str, Any]], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the training jobs that match a List request, in its order.
+    """Return the training jobs that match a List request, sorted as the request specifies.
 
-    An order by objective omits jobs without an objective, as documented.
+    If they are sorted by objective, jobs without an objective are omitted, as documented.
     """
     wanted = request.get("StatusEquals")
     listed = [each for each in summaries if wanted in {None, each["TrainingJobStatus"]}]

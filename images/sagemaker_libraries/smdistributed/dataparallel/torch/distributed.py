@@ -1,4 +1,4 @@
-"""The library's interface before version 1.4: torch.distributed with the default backend `smddp`."""
+"""Interface of SMDDP before version 1.4: torch.distributed with the default backend `smddp`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 registers the 
 
 
 def init_process_group(backend: str = "smddp", **settings: Any) -> None:
-    """Initialize the default process group, unless it is initialized."""
+    """Initialize the default process group, unless it is already initialized."""
     if not dist.is_initialized():
         dist.init_process_group(backend, **settings)
 

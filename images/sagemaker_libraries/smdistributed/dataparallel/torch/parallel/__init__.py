@@ -1,4 +1,4 @@
-"""Data parallel models in the library's interface before version 1.4."""
+"""Data parallel models in the interface that SMDDP had before version 1.4."""
 
 from __future__ import annotations
 

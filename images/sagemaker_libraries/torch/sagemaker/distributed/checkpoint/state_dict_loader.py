@@ -9,5 +9,5 @@ from torch.sagemaker.distributed.checkpoint.state_dict_saver import known
 
 
 def load(state_dict: dict[str, Any], **settings: Any) -> None:
-    """Fill the state dict in place; every rank must call it."""
+    """Load a checkpoint into the state dict in place; every rank must call this function."""
     dcp.load(state_dict, **known(settings, "storage_reader"))
