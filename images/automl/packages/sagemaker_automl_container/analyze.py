@@ -41,7 +41,8 @@ def main() -> None:
     train = _usable(_rows("training", given), wishes)
     if wishes.target in train and len(train) < MIN_ROWS:
         raise columns.TableError(
-            f"The training data has {len(train)} rows with a target; at least {MIN_ROWS} are needed."
+            f"The training data has {len(train)} rows with a target; at least {MIN_ROWS} are needed. Rows without a "
+            "weight or with a negative weight do not count."
         )
     schema = columns.schema_of(train, wishes)
     schema |= {"seed": int(given["seed"]), "num_folds": 0}
@@ -76,23 +77,30 @@ def _specification() -> dict[str, Any]:
     The dict is empty if the request has no feature specification.
 
     Raises:
-        TableError: The specification is not a JSON object, or has unknown data types.
+        TableError: The specification is not JSON, has members of other types, or has unknown data types.
     """
     for path in (places.PROCESSING / "features").glob("*"):
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            only = tuple(document.get("FeatureAttributeNames", ()))
-            types = dict(document.get("FeatureDataTypes", {}))
-        except (ValueError, AttributeError) as error:
+        except ValueError as error:
             raise columns.TableError(
                 f"The feature specification is not a JSON object: {error}"
             ) from error
+        given = document if isinstance(document, dict) else {"": document}
+        only, types = given.get("FeatureAttributeNames", []), given.get("FeatureDataTypes", {})
+        are_names = isinstance(only, list) and all(isinstance(each, str) for each in only)
+        are_types = isinstance(types, dict) and all(isinstance(t, str) for t in types.values())
+        if "" in given or not (are_names and are_types):
+            raise columns.TableError(
+                "The feature specification must be a JSON object with FeatureAttributeNames, a list of column "
+                f"names, and FeatureDataTypes, an object of a type by column name; got {document!r}."
+            )
         unknown = sorted(set(types.values()) - columns.KINDS)
         if unknown:
             raise columns.TableError(
                 f"FeatureDataTypes has the unknown types {unknown}; allowed: {sorted(columns.KINDS)}."
             )
-        return {"only": only, "types": types}
+        return {"only": tuple(only), "types": types}
     return {}
 
 

@@ -62,7 +62,10 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
                 f"{', '.join(map(repr, table.columns))}."
             )
     if wishes.target in {*wishes.only, *(wishes.types or {})}:
-        raise TableError(f"The target {wishes.target!r} must not be among the features.")
+        raise TableError(
+            f"The target {wishes.target!r} must not be among the features: remove it from FeatureAttributeNames and "
+            "FeatureDataTypes."
+        )
     problem = wishes.problem_type or problem_of(table[wishes.target])
     kept: list[dict[str, Any]] = []
     dropped: list[dict[str, Any]] = []

@@ -36,13 +36,17 @@ def read_channel(folder: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFra
         try:
             tables.append(_read(path, is_parquet=is_parquet, is_gzip=is_gzip))
         except (ValueError, OSError) as error:  # errors of pandas and pyarrow are ValueErrors
-            raise TableError(f"{path.name} cannot be read as a table: {error}") from error
+            raise TableError(
+                f"{path.name} cannot be read as a table of the channel's ContentType and CompressionType: {error}"
+            ) from error
         if list(tables[-1].columns) != list(tables[0].columns):
             raise TableError(
                 f"The header of {path.name} differs from that of the first file; use one header for all files."
             )
     if not tables:
-        raise TableError(f"The {folder.name} data has no rows.")
+        raise TableError(
+            f"The {folder.name} data has no rows: every file of the channel is empty, or it has none."
+        )
     return pd.concat(tables, ignore_index=True)
 
 

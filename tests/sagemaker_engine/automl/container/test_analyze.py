@@ -141,6 +141,10 @@ def test_feature_specification_chooses_columns_and_types(analyzed: Any) -> None:
         pytest.param(
             b'{"FeatureDataTypes": {"size": "image"}}', r"unknown types \['image'\]", id="type"
         ),
+        pytest.param(b'{"FeatureAttributeNames": 5}', "a list of column names", id="names"),
+        pytest.param(b'{"FeatureAttributeNames": "abc"}', "a list of column names", id="text"),
+        pytest.param(b'{"FeatureDataTypes": {"a": [1]}}', "type by column name", id="type list"),
+        pytest.param(b"[1]", "must be a JSON object", id="list"),
         pytest.param(b'{"FeatureAttributeNames": ["kept"]}', "must not be among", id="target"),
         pytest.param(b'{"FeatureAttributeNames": ["nobody"]}', "'nobody' is not in", id="column"),
     ],
