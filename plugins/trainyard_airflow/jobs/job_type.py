@@ -55,7 +55,7 @@ class JobType(ABC):
         """Return the given spec, or that of the given mapping; see `completed` for the fields that it may omit.
 
         Raises:
-            SpecError: the mapping is no valid spec; it lists all findings.
+            SpecError: the mapping is not a valid spec; it lists all findings.
         """
         if isinstance(self.given, spec_type):
             return self.given
