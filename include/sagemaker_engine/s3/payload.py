@@ -157,7 +157,7 @@ class Payload:
     def _algorithms(self) -> set[str]:
         """Return the names of the checksum algorithms to compute while the upload is written.
 
-        These are the algorithms that the request states, as far as the engine can compute them.
+        These are the algorithms that the request states and the engine can compute.
         If it states only a payload hash, this is SHA256.
         """
         trailer = (self._request.header("x-amz-trailer") or "").lower()

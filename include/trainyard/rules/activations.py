@@ -37,7 +37,7 @@ class DeadRelu(Rule):
     threshold_layer: float = 50.0
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _DeadRelu(self)
 
 

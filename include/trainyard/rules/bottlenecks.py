@@ -41,7 +41,7 @@ class BatchSize(Rule):
     window: int = 500
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _BatchSize(self)
 
 
@@ -131,7 +131,7 @@ class CPUBottleneck(_Bottleneck):
     patience: int = 100
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Share(
             self.threshold,
             self.patience,
@@ -154,7 +154,7 @@ class IOBottleneck(_Bottleneck):
     patience: int = 1000
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Share(
             self.threshold,
             self.patience,

@@ -43,7 +43,7 @@ class SimilarAcrossRuns(Rule):
         return self.other_trial_0 or self.other_trials
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _SimilarAcrossRuns(self, facts)
 
 

@@ -53,7 +53,7 @@ class FunctionRule(Rule):
         return counts | {key: str(value) for key, value in self.parameters.items()}
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _FunctionWatch(self)
 
 

@@ -91,7 +91,7 @@ class Expression(Rule):
         compile_expression(self.expression)
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Expression(self.expression)
 
 

@@ -71,7 +71,7 @@ class GPUMemoryIncrease(Rule):
     stride: int = 1
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _GPUMemoryIncrease(self)
 
 
@@ -109,7 +109,7 @@ class LowGPUUtilization(Rule):
     window: int = 500
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _LowGPUUtilization(self)
 
 
@@ -149,7 +149,7 @@ class LoadBalancing(Rule):
     patience: int = 10
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _LoadBalancing(self)
 
 

@@ -102,7 +102,7 @@ class ExplodingTensor(Rule):
     skipped_steps: int | None = None
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         scaled = (self.skipped_steps or 1) - 1 if is_scaled(facts) else 0
         known = UNKNOWN_SKIPS - 1 if facts.skipped_steps is None else facts.skipped_steps
         allowed = known if self.skipped_steps else 0
@@ -168,7 +168,7 @@ class GradNormSpike(Rule):
     warm_up: int = 20
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _GradNormSpike(self)
 
 

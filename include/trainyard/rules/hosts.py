@@ -27,7 +27,7 @@ class OverallSystemUsage(Rule):
     NEEDS = "samples of the host"
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _OverallSystemUsage()
 
 
@@ -97,7 +97,7 @@ class Dataloader(Rule):
     patience: int = 10
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Dataloader(self)
 
 
@@ -141,7 +141,7 @@ class MemoryGrowth(Rule):
     horizon: float = 20.0
 
     def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _MemoryGrowth(self)
 
 

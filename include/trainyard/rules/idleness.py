@@ -42,7 +42,7 @@ class IdleAccelerators(Rule):
     num_steps: int = 3
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _IdleAccelerators(self)
 
 

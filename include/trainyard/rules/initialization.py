@@ -53,7 +53,7 @@ class PoorWeightInitialization(Rule):
     needs_standing_loss: bool = False
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _PoorWeightInitialization(self)
 
 

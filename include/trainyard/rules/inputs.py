@@ -82,7 +82,7 @@ class CheckInputImages(Rule):
     channel: int = 1
 
     def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _CheckInputImages(self)
 
 

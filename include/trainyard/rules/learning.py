@@ -57,7 +57,7 @@ class LossNotDecreasing(LossRule):
     noise_factor: float = 0.0
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _LossNotDecreasing(self)
 
 
@@ -134,7 +134,7 @@ class NotLearning(LossRule):
     noise_factor: float = 2.0
 
     def watch(self, facts: Facts) -> RuleState[Record]:
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _NotLearning(self, facts.max_steps)
 
 
@@ -219,7 +219,7 @@ class Plateau(LossRule):
     persistence: int = 5
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Plateau(self)
 
 

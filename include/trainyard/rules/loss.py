@@ -65,7 +65,7 @@ class NonFinite(LossRule):
     patience: int = UNKNOWN_SKIPS
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _NonFinite(self, facts)
 
 
@@ -164,7 +164,7 @@ class LossSpike(LossRule):
     warm_up: int = 50
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _LossSpike(self)
 
 

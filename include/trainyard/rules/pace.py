@@ -42,7 +42,7 @@ class ThroughputRegression(Rule):
     persistence: int = 3
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _ThroughputRegression(self)
 
 
@@ -105,7 +105,7 @@ class DataStall(Rule):
     persistence: int = 3
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _DataStall(self)
 
 
@@ -169,7 +169,7 @@ class StepOutlier(Rule):
     min_excess_seconds: float = 0.0
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _StepOutlier(self)
 
     def robust_limit(self, seconds: Sequence[float]) -> float:
@@ -259,7 +259,7 @@ class OverallFrameworkMetrics(Rule):
     NEEDS = "step_seconds and the seconds of its parts"
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _OverallFrameworkMetrics()
 
 

@@ -41,7 +41,7 @@ class ClassImbalance(Rule):
     predictions_regex: str = ".*predictions"
 
     def watch(self, facts: Facts) -> RuleState[Predictions]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _ClassImbalance(self)
 
 

@@ -39,7 +39,7 @@ class Straggler(Rule):
     persistence: int = 3
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Straggler(self)
 
 
@@ -108,7 +108,7 @@ class ReplicaDivergence(Rule):
     IS_PER_RANK = False
 
     def watch(self, facts: Facts) -> RuleState[Checksums]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _ReplicaDivergence()
 
 

@@ -45,7 +45,7 @@ class LRSanity(Rule):
     tolerance: float = 0.01
 
     def watch(self, facts: Facts) -> RuleState[Record]:
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _LRSanity(self, facts)
 
 

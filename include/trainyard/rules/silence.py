@@ -28,7 +28,7 @@ class MaxInitializationTime(Rule):
     threshold: float = 20.0
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _MaxInitializationTime(self)
 
 
@@ -77,7 +77,7 @@ class StalledTrainingRule(Rule):
     training_job_name_prefix: str | None = None
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Silence(self.threshold, counts=StepRecord, factor=0.0)
 
 
@@ -99,7 +99,7 @@ class Stalled(Rule):
     startup_s: float = 600.0
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Silence(
             self.threshold, counts=Record, factor=self.num_steps, startup_s=self.startup_s
         )

@@ -43,7 +43,7 @@ class Overfit(Rule):
     needs_worse: bool = False
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Overfit(self)
 
 
@@ -113,7 +113,7 @@ class Overtraining(Rule):
     patience_share: float = 0.0
 
     def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _Overtraining(self)
 
 
@@ -200,7 +200,7 @@ class ValRise(Rule):
     smoothing: float = 0.5
 
     def watch(self, facts: Facts) -> RuleState[Validation]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _ValRise(self)
 
 

@@ -73,7 +73,7 @@ class UpdateRatio(Rule):
     persistence: int = 3
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _UpdateRatio(self)
 
 
@@ -130,7 +130,7 @@ class UnchangedTensor(Rule):
     equal_nan: bool = False
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
-        """Return a new state."""
+        """Return the state of this rule before the first record of a training."""
         return _UnchangedTensor(self)
 
 
