@@ -108,7 +108,7 @@ class Policy:
     def from_document(cls, document: object, *, where: str = "policy") -> Policy:
         """Return the policy of a document.
 
-        Error messages refer to the document as `where`, such as `guard_rails[0]`.
+        The last argument is the document's name in error messages, such as `guard_rails[0]`.
 
         Raises:
             PolicyError: The document is malformed, or has an operator or element that is not supported.

@@ -57,8 +57,8 @@ def progress_of(
     """Return the progress of a search.
 
     The service does not document its convergence rule. In the engine a search has converged if the
-    best objective did not improve by 1 % over a number of trials. This number is the largest of 10, twice the number of tuned
-    hyperparameters, and twice the number of parallel trials.
+    best objective did not improve by 1 % over a number of trials. This number is the largest of
+    10, twice the number of tuned hyperparameters, and twice the number of parallel trials.
     """
     best: float | None = None
     reference: float | None = None

@@ -42,8 +42,8 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
 def _norm(parts: list[GradientPart], norm_type: float) -> Tensor:
     """Return the norm of all gradients as one vector, the same on every rank.
 
-    It is (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p), where p is
-    `norm_type`; for p = inf it is the largest absolute value.
+    It is (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p) with
+    p = `norm_type`; for p = inf it is the largest absolute value.
 
     Example: a gradient of norm 5 has two halves, of norms 3 and 4. Each half is on two of four
     ranks: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
