@@ -65,7 +65,6 @@ def test_the_page_of_the_params_is_what_the_dags_have() -> None:
     assert page == render(), f"{PAGE} is not what `make docs` writes"
 
 
-@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs/site", "."]
     done = subprocess.run(

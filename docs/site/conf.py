@@ -15,6 +15,7 @@ include_patterns = [
     "CHANGELOG.md",
     "benchmarks/RESULTS.md",
     "include/sagemaker_engine/README.md",
+    "training_scripts/README.md",
     "docs/**.md",
 ]
 exclude_patterns = ["docs/examples/**"]
