@@ -29,7 +29,7 @@ OURS = {"model": "gpt", "precision": "bf16"}
 """Conf of a script that is known to skip no steps."""
 PLAN = WatchPlan(rules=("NonFinite",), conf=OURS)
 STREAM = "watched/checkpoints-statistics/0001.algo-1/"
-STATISTICS = "debug/job/debug-output/rank-00000.attempt-0001.part-{part:04d}.jsonl"
+STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
 
 
 def refused(code: str, message: str = "", *, status: int = 400) -> ClientError:
@@ -85,11 +85,7 @@ class Services:
             "SecondaryStatusTransitions": [trains],
         }
         return {
-            **(
-                {"DebugHookConfig": {"S3OutputPath": "s3://bucket/debug"}}
-                if since is None
-                else shipped
-            ),
+            **({} if since is None else shipped),
             "TrainingJobName": "job",
             "TrainingJobArn": "arn:aws:sagemaker:us-east-1:111122223333:training-job/job",
             "TrainingJobStatus": self.status,

@@ -12,7 +12,7 @@ from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.tasks.end_to_end import training_statistics
 from trainyard_airflow.tasks.end_to_end.profile import write_profile
-from trainyard_airflow.triggers.synced_statistics import SyncedStatistics
+from trainyard_airflow.triggers.synced_statistics import place_of_statistics
 
 pytestmark = pytest.mark.engine
 
@@ -82,11 +82,7 @@ def profiled(place: str, **members: str) -> dict[str, Any]:
     """Write the profile of what the training left."""
     found = write_profile(
         AwsClients(ConnectionArguments()).client("s3"),
-        training={
-            "name": "train-1",
-            "statistics_s3_uri": f"{place}/checkpoints-statistics/",
-            **members,
-        },
+        training={"name": "train-1", "checkpoint_s3_uri": f"{place}/checkpoints", **members},
         conf={},
         run_id="manual__1",
         to=f"{place}/report",
@@ -99,7 +95,7 @@ def test_statistics_and_traces_come_beside_the_report(
     s3: Any, aws_connection: Any, task: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training_statistics, "MOST_TRACE_BYTES", 1000)
-    bucket, source = aws_connection.bucket, f"{task.run_id}/checkpoints-statistics/"
+    bucket, source = aws_connection.bucket, f"{task.run_id}/checkpoints/statistics/"
     for rank in (0, 1):
         name = f"rank-0000{rank}.attempt-0001.part-0001.jsonl"
         s3.put_object(Bucket=bucket, Key=source + name, Body=statistics(rank))
@@ -124,7 +120,7 @@ def test_statistics_and_traces_come_beside_the_report(
     assert {each["host"] for each in document["usage"][0]["hosts"]} == {"algo-1", "algo-2"}
     here, away = document["traces"]
     assert here["file"] == f"statistics/{TRACES[0]}"
-    assert away["file"] == f"{place}/checkpoints-statistics/{TRACES[1]}"
+    assert away["file"] == f"{place}/checkpoints/statistics/{TRACES[1]}"
 
 
 def test_statistics_of_a_request_with_a_hook_are_read_where_the_hook_writes(
@@ -142,7 +138,7 @@ def test_statistics_of_a_request_with_a_hook_are_read_where_the_hook_writes(
     summary = profiled(place, hook_s3_uri=snapshot.to_dict()["hook_s3_uri"])
 
     assert summary["bottleneck"]["title"] == "Waiting for data"
-    assert SyncedStatistics.of(snapshot).copied == f"{place}/out/train-1/debug-output/"
+    assert place_of_statistics(snapshot) == f"{place}/out/train-1/debug-output/"
 
 
 def test_a_training_that_syncs_nothing_has_no_profile() -> None:
@@ -164,7 +160,7 @@ def test_more_than_can_be_read_is_left_and_said(
     s3: Any, aws_connection: Any, task: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training_statistics, "MOST_BYTES", 100)
-    key = f"{task.run_id}/checkpoints-statistics/rank-00000.attempt-0001.part-0001.jsonl"
+    key = f"{task.run_id}/checkpoints/statistics/rank-00000.attempt-0001.part-0001.jsonl"
     s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=statistics(0))
 
     summary = profiled(place)
@@ -177,7 +173,7 @@ def test_more_than_can_be_read_is_left_and_said(
 def test_statistics_that_cannot_be_read_are_said_and_cost_nothing_else(
     s3: Any, aws_connection: Any, task: Any, place: str
 ) -> None:
-    key = f"{task.run_id}/checkpoints-statistics/rank-00000.attempt-0001.part-0001.jsonl"
+    key = f"{task.run_id}/checkpoints/statistics/rank-00000.attempt-0001.part-0001.jsonl"
     s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=b'{"format": "other"}\n')
 
     summary = profiled(place)

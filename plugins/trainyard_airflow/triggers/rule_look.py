@@ -88,7 +88,7 @@ class RuleLook:
     _description: dict[str, Any] = field(default_factory=dict)
     _judged_by_service: set[str] = field(default_factory=set)
     _live: LiveEvaluation | None = None
-    _statistics: SyncedStatistics = field(default_factory=SyncedStatistics)
+    _statistics: SyncedStatistics = field(default_factory=lambda: SyncedStatistics(None))
     _elsewhere: frozenset[str] = frozenset()
     _noted: frozenset[tuple[object, ...]] = frozenset()
     _num_written: int = 0

@@ -9,7 +9,7 @@ from aiohttp import ClientPayloadError
 from botocore.exceptions import ClientError, ResponseStreamingError
 
 from trainyard.rules.statistics_bundles import BUNDLE, STREAM, BundledFiles, uploaded_until
-from trainyard.rules.statistics_place import debug_output_uri
+from trainyard.rules.statistics_place import statistics_place
 from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object
 
@@ -23,17 +23,26 @@ COPY_DELAY_S = 300.0
 """Assumed delay of the service's copies; users report minutes (docs/adr/0034-checkpoint-mirror.md)."""
 
 
+def place_of_statistics(snapshot: JobSnapshot) -> str | None:
+    """Return the S3 prefix to which the service copies a job's statistics, or None if it copies none."""
+    return statistics_place(
+        job_name=snapshot.name,
+        hook_s3_uri=snapshot.hook_s3_uri,
+        checkpoint_s3_uri=snapshot.checkpoint_s3_uri,
+    )
+
+
 @dataclass(slots=True)
 class SyncedStatistics:
-    """Statistics of a training: files that the service copies, or objects that the job's hosts upload.
+    """Statistics of a training: files that the service copies, and objects that the job's hosts upload.
 
     Args:
-        copied: S3 prefix of the files that the service copies, of a job with a DebugHookConfig. The files grow.
-        streams: S3 prefix of the hosts' objects. They never change, so only those after the last fetched one are
-            listed.
+        place: S3 prefix of the copied files, which grow; or None.
+        streams: S3 prefix of the hosts' objects, or None. Such objects never change, so only those after the last
+            fetched one are listed.
     """
 
-    copied: str | None = None
+    place: str | None
     streams: str | None = None
     is_behind: bool = False
     """True if the last poll left objects for the next one."""
@@ -43,10 +52,9 @@ class SyncedStatistics:
 
     @classmethod
     def of(cls, snapshot: JobSnapshot) -> SyncedStatistics:
-        """Return the statistics of a job; with a DebugHookConfig, the service copies them."""
-        if snapshot.hook_s3_uri:
-            return cls(copied=debug_output_uri(snapshot.hook_s3_uri, snapshot.name))
-        return cls(streams=snapshot.statistics_s3_uri)
+        """Return the statistics of a job; the hosts' objects are not read for a job with a Debugger hook."""
+        streams = None if snapshot.hook_s3_uri else snapshot.statistics_s3_uri
+        return cls(place_of_statistics(snapshot), streams)
 
     async def look(self, s3: Any) -> dict[str, int]:
         """Fetch the hosts' new objects, and return the size of each file in bytes, by its name.
@@ -93,9 +101,9 @@ class SyncedStatistics:
         return await _content(answer)
 
     async def _copied(self, s3: Any) -> dict[str, int]:
-        if self.copied is None:
+        if self.place is None:
             return {}
-        at = S3Address.parse(self.copied)
+        at = S3Address.parse(self.place)
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
         return {
             f"s3://{at.bucket}/{each['Key']}": int(each["Size"])

@@ -13,7 +13,7 @@ from trainyard.errors import TrainingRunError
 from trainyard.rules.conf_facts import facts_of
 from trainyard.rules.records import Facts, HostSample, MarkRecord, Start, StepRecord
 from trainyard.rules.statistics_file import read_statistics
-from trainyard.rules.statistics_place import debug_output_uri
+from trainyard.rules.statistics_place import statistics_place
 from trainyard.runs.profile import Profile, profile_document, profile_of, profile_summary
 from trainyard.runs.profile.document import DATA_NAME, PAGE_NAME
 from trainyard.runs.report.profile_page import render_profile_html
@@ -25,7 +25,7 @@ from trainyard_airflow.tasks.end_to_end.training_statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trainyard.rules.records import Record
 
@@ -58,13 +58,17 @@ def write_profile(
     Raises:
         TrainingRunError: S3 rejected writing the profile.
     """
-    source = training.get("statistics_s3_uri")
-    if hook_s3_uri := training.get("hook_s3_uri"):
-        source = debug_output_uri(hook_s3_uri, training["name"])
-    if not source:
+    place = statistics_place(
+        job_name=str(training.get("name")),
+        hook_s3_uri=training.get("hook_s3_uri"),
+        checkpoint_s3_uri=training.get("checkpoint_s3_uri"),
+    )
+    streams = None if training.get("hook_s3_uri") else training.get("statistics_s3_uri")
+    sources = [each for each in (streams, place) if each]
+    if not sources:
         return None
     with TemporaryDirectory(prefix="trainyard-statistics-") as folder:
-        profile = _profile(client, source, conf, Path(folder), to)
+        profile = _profile(client, sources, conf, Path(folder), to)
     objects = S3Objects(client)
     objects.write_json(f"{to}/{DATA_NAME}", json.dumps(profile_document(profile), indent=1))
     page = render_profile_html(profile, run_id=run_id).encode()
@@ -72,10 +76,12 @@ def write_profile(
     return profile_summary(profile)
 
 
-def _profile(client: Any, source: str, conf: Mapping[str, Any], folder: Path, to: str) -> Profile:
+def _profile(
+    client: Any, sources: Sequence[str], conf: Mapping[str, Any], folder: Path, to: str
+) -> Profile:
     fetched = Fetched()
     try:
-        fetched = fetch_statistics(client, source=source, folder=folder, to=to)
+        fetched = fetch_statistics(client, sources=sources, folder=folder, to=to)
         records = read_statistics(lines_of(fetched.files), keep=without_tensors)
         rules, why = conf.get("rules") or (), fetched.why_none
         profile = profile_of(records, facts_of(conf), rules=rules, traces=fetched.traces)

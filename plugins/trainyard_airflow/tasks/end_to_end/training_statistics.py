@@ -43,8 +43,8 @@ class Fetched:
     why_none: str = ""
 
 
-def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetched:
-    """Copy the statistics below `source` to the folder, and both statistics and traces to `<to>/statistics/`.
+def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
+    """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
 
     The ranks' files are reassembled from the objects that the hosts uploaded. Statistics of more than 512 MiB are not
     copied at all, because a part of them would be misleading. Traces above 64 MiB each, or beyond 256 MiB together, are
@@ -52,7 +52,7 @@ def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetc
 
     Args:
         client: a boto3 client of S3.
-        source: an S3 prefix.
+        sources: S3 prefixes, at least one.
         folder: an existing folder in the worker.
         to: the report's prefix.
 
@@ -60,7 +60,8 @@ def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetc
         TrainingRunError: S3 rejected a call, or an object is not a valid bundle of statistics.
     """
     objects, stored = S3Objects(client), S3DatasetObjects(client)
-    found = list(stored.list(source))
+    source = " and ".join(sources)
+    found = [each for uri in sources for each in stored.list(uri)]
     lines = [each for each in found if each.uri.endswith(".jsonl") or BUNDLE.search(each.uri)]
     traces = in_order(_copied_traces(client, found, to))
     size = sum(each.size for each in lines)
