@@ -23,7 +23,9 @@ def statistics_place(
 
 
 def statistics_uri(checkpoint_s3_uri: str) -> str:
-    """Return the S3 prefix of the statistics of a training with this checkpoint prefix.
+    """Return the S3 prefix of statistics that a user's own script writes into its checkpoint folder.
+
+    `trainyard_watch` does not write there: it uploads statistics beside the checkpoints (`place_variables`).
 
     Worked value: `s3://b/run/checkpoints` -> `s3://b/run/checkpoints/statistics/`.
     """
