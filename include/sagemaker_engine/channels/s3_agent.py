@@ -110,7 +110,7 @@ class S3Agent(ObjectStore):
         )
 
     def delete(self, bucket: str, key: str) -> bool:
-        """Delete the object with one request, without retries."""
+        """Delete the object with one request, without retries; return whether it existed."""
         self._request("DeleteObject", bucket, key)
         return super().delete(bucket, key)
 

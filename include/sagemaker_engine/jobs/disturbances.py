@@ -140,7 +140,7 @@ class Standstill:
     until: float
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Suspend all processes, including those forked since the last call; resume them at the end."""
+        """Suspend all processes, also new ones, or resume them at the fault's end. Return whether it continues."""
         if now >= self.until:
             _send(cluster, self.hosts, signal.SIGCONT)
             return False
@@ -161,7 +161,7 @@ class DutyCycle:
     _stands: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Resume the processes when a period begins, and suspend them for its last part."""
+        """Resume the processes when a period begins, suspend them for its rest. Return whether the fault continues."""
         lasts = now < self.until
         stands = lasts and now % CYCLE_S >= self.factor * CYCLE_S
         if stands != self._stands:
@@ -182,7 +182,11 @@ class CutLink:
     _is_cut: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Cut or restore the links when due. Raises OSError if the kernel rejects it."""
+        """Cut or restore the links when due; return whether the fault continues.
+
+        Raises:
+            OSError: The kernel rejects it.
+        """
         lasts = now < self.until
         if lasts and not self._is_cut:
             inside.cut_cables(cluster.holder, self.cables)
@@ -201,7 +205,11 @@ class FullDisk:
     _is_full: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Fill or free the folders when due. Raises OSError if the kernel rejects it."""
+        """Fill or free the folders when due; return whether the fault continues.
+
+        Raises:
+            OSError: The kernel rejects it.
+        """
         lasts = now < self.until
         for volume in self.volumes:
             if lasts and not self._is_full:

@@ -64,7 +64,7 @@ class HostFaults(Protocol):
         """Return the polling interval in seconds."""
 
     def loss(self, cluster: SandboxCluster) -> Loss | None:
-        """Apply the due faults, and return the loss of hosts if one of them removes hosts."""
+        """Apply the due faults. Return the loss of hosts if one of them removes hosts, otherwise None."""
 
     def vanished(self, hosts: frozenset[str]) -> None:
         """Record that these hosts are lost; called immediately before they are killed."""

@@ -57,7 +57,10 @@ def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
 
 
 def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
-    """Return the number of warm-up steps: the conf's, or one derived from `max_steps` if the conf has null."""
+    """Return the number of warm-up steps; None if the conf does not determine it.
+
+    If the conf has null, the number is derived from `max_steps`.
+    """
     steps = settings.get("max_steps")
     if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:
         return warmup_of(int(steps))

@@ -47,12 +47,12 @@ class AutoMLCandidate:
 
     @property
     def model_artifact(self) -> str | None:
-        """The model of the last container; earlier containers prepare the features."""
+        """S3 URI of the last container's model; None before it exists. Earlier containers prepare the features."""
         return self.containers[-1]["model_artifact"] if self.containers else None
 
     @property
     def image_uri(self) -> str | None:
-        """The image of the last container."""
+        """URI of the last container's image; None before it is known."""
         return self.containers[-1]["image_uri"] if self.containers else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class _Streams(io.RawIOBase):
         self._number, self._start = 1, raw.tell()
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: this stream can be read (`io.IOBase`)."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:

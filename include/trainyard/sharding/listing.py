@@ -321,7 +321,7 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
 
 
 def _local_logs(found: list[SourceFile], root: Path) -> Iterator[str]:
-    """Yield the names of files in logs of tables, in or above the folders of the files."""
+    """Yield the names of log files of tables such as Delta Lake, in the folders of the files and above these."""
     for folder in _folders_of(found):
         for log_folder, kind in _TABLE_KINDS.items():
             logs = (root / folder / log_folder).glob(f"*{kind.log_suffix}")

@@ -301,7 +301,11 @@ def _merged_column(
 
 
 def _merged_values(found: list[tuple[int | float, ...] | None]) -> tuple[int | float, ...] | None:
-    """Return the distinct values of a target in all parts: see `SchemaColumn.values`."""
+    """Return the distinct values of a target in all parts: see `SchemaColumn.values`.
+
+    Args:
+        found: the distinct values in each part.
+    """
     known = [each for each in found if each is not None]
     if len(known) < len(found):
         return None

@@ -110,7 +110,7 @@ class LocalObjects:
             self._note(uri).unlink(missing_ok=True)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return size, digest and ETag. The ETag is the digest, or derived from size and modification time."""
+        """Return the object's head; None without it. The ETag is the digest, or follows from size and change time."""
         path, note = self._path(uri), self._note(uri)
         if not path.is_file():
             return None
@@ -123,7 +123,7 @@ class LocalObjects:
         return ObjectHead(uri=uri, size=stat.st_size, etag=etag, sha256=sha256)
 
     def list(self, prefix: str) -> Iterator[ObjectHead]:
-        """Yield heads in key order."""
+        """Yield the heads of the objects whose address starts with the prefix, in key order."""
         bucket = prefix.removeprefix(S3_SCHEME).split("/", 1)[0]
         folder = self.root / bucket
         files = (path for path in folder.rglob("*") if path.is_file())

@@ -90,7 +90,7 @@ def shard_dataset(
 
 
 def _reused(plan: DatasetPlan, objects: Objects) -> ShardingResult | None:
-    """Return the data set if it is complete."""
+    """Return the data set if an earlier run has completed it; None otherwise."""
     index = finished_index(plan, objects)
     if index is None:
         return None
@@ -102,7 +102,7 @@ def _reused(plan: DatasetPlan, objects: Objects) -> ShardingResult | None:
 def _shard(
     plan: DatasetPlan, files: list[SourceFile], objects: Objects, folder: Path
 ) -> ShardingResult:
-    """Shard and upload. The index is uploaded last, after all objects that it names."""
+    """Shard the files, upload the data set and return it; the index is uploaded after all objects that it names."""
     from trainyard.sharding.passes import write_splits
 
     reading = Reading(

@@ -259,7 +259,10 @@ def _left_s(ceiling: Ceiling, created_at: float, now: float) -> float | None:
 
 
 def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:
-    """Return the price of a running trial per second in USD."""
+    """Return the USD per second that a running trial is assumed to cost: the mean of the ended trials.
+
+    Without such trials it is the price of the instances; None if that is unknown.
+    """
     ended = [each for each in trials if each.is_usable and each.cost_usd is not None]
     seconds = sum(_seconds(each, now) for each in ended)
     return sum(each.cost_usd or 0.0 for each in ended) / seconds if seconds else ceiling.usd_per_s

@@ -47,7 +47,7 @@ def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bo
 async def notify_from_trigger(
     clients: AwsClients, notifier: Notifier | None, notice: Notice
 ) -> bool:
-    """Publish a notice as `notify` does, with async clients."""
+    """Publish a notice with async clients, and return whether it was published, as `notify` does."""
     if notifier is None or not notifier.covers(notice):
         return False
     try:
@@ -80,7 +80,7 @@ def _publish(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
 
 
 async def _publish_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
-    """Publish the notice as `_publish` does, with async clients.
+    """Publish the notice with async clients; return False if it was published before.
 
     Raises:
         ClientError: S3 or SNS rejected a call.

@@ -120,7 +120,7 @@ class TaskMemory:
         return absent if noted is None else noted
 
     def _set(self, key: str, value: Any, *, never_expires: bool = False) -> None:
-        """Store a value."""
+        """Store a value under a key in the task's state, if Airflow has such a store; an error is only logged."""
         if self._store is None:
             return
         retention = {"retention": self._forever} if never_expires else {}

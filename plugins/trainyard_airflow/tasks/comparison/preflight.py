@@ -32,7 +32,7 @@ class ComparisonPreflightOperator(PreflightOperator):
     """
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params unchanged: a comparison has no automatic choices."""
+        """Return (the unchanged params, None): a comparison has no automatic choices."""
         return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ComparisonPlan:

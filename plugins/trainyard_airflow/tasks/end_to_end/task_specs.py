@@ -195,7 +195,10 @@ def _log_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) ->
 def evaluate_task_spec(
     context: Context, jinja_env: object
 ) -> ProcessingJobSpec | LastStepEvaluation | None:
-    """Return the processing job that evaluates the model on the test split, or the training's own evaluation."""
+    """Return the processing job that evaluates the model on the test split, or the training's own evaluation.
+
+    None if the DAG's author replaced the evaluation or left it out.
+    """
     state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
     conf, _ = _trained(context)
     planned = state.plan.get("evaluation") or {}

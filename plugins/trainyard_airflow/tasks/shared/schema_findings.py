@@ -86,7 +86,7 @@ def _finding(name: str, error: ValidationError) -> Finding:
 
 
 def _words(name: str, rule: str, limit: Any, error: ValidationError) -> tuple[str, str | None]:
-    """Return the texts `what` and `allowed` of a finding."""
+    """Return the texts `what` and `allowed` of the finding on a violated rule of a param's schema."""
     if rule in _BOUNDS:
         what, allowed = _BOUNDS[rule]
         return what, allowed.format(limit)
