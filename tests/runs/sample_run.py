@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.ledger import Ledger
 from trainyard.runs.record import RunRecord
 
 BEGIN = 1_795_000_000.0
@@ -15,6 +16,10 @@ UNIGRAM = 3.187
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 BUCKET = "s3://sagemaker-us-east-1-123456789012"
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+
+
+EMPTY_LEDGER = Ledger(entries=()).to_dict()
+"""Ledger of a run all of whose jobs left a result."""
 
 
 def sample_record(**changes: Any) -> RunRecord:

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.runs.sample_run import built_record, sample_record, sample_tasks, training_snapshot
+from tests.runs.sample_run import (
+    EMPTY_LEDGER,
+    built_record,
+    sample_record,
+    sample_tasks,
+    training_snapshot,
+)
 from trainyard.runs.builder import job_record, read_events, thinned
+from trainyard.runs.report.views import cost_rows
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_a_job_in_a_training_plan_is_recorded_as_paid_up_front() -> None:
 
 
 def test_the_cost_of_the_run_is_the_sum_of_its_jobs() -> None:
-    record = sample_record()
+    record = sample_record(ledger=EMPTY_LEDGER)
 
     assert record.cost["total_usd"] == pytest.approx((2 * 89 + 38) * 0.115 / 3600)
     assert record.cost["is_complete"]
@@ -78,8 +85,17 @@ def test_an_unknown_price_makes_the_sum_unknown_not_zero() -> None:
     assert record.cost["usd_per_million_tokens"] is None
 
 
+def test_the_cost_without_a_readable_ledger_is_not_complete() -> None:
+    """Only the ledger has the jobs of tasks that left no result."""
+    record = sample_record(ledger=None)
+
+    assert record.cost["total_usd"] == pytest.approx((2 * 89 + 38) * 0.115 / 3600)
+    assert not record.cost["is_complete"]
+    assert "some costs are unknown" in dict(cost_rows(record))["total"]
+
+
 def test_a_run_without_jobs_cost_nothing() -> None:
-    assert built_record(dag_id="d", run_id="r").cost["total_usd"] == 0
+    assert built_record(dag_id="d", run_id="r", ledger=EMPTY_LEDGER).cost["total_usd"] == 0
 
 
 def test_a_failed_attempt_costs_too() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.runs.sample_run import (
+    EMPTY_LEDGER,
     processing_snapshot,
     sample_record,
     sample_tasks,
@@ -93,7 +94,7 @@ def test_training_that_ended_early_has_no_speed() -> None:
 
 
 def test_report_has_the_estimate_beside_the_actual_cost() -> None:
-    record = plain_record(plan={"estimate": {"usd": USD}})
+    record = plain_record(plan={"estimate": {"usd": USD}}, ledger=EMPTY_LEDGER)
 
     total = record.cost["total_usd"]
     assert record.cost["estimate_error"] == pytest.approx(total / 0.006 - 1)

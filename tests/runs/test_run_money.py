@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.sample_run import processing_snapshot, sample_record
+from tests.runs.sample_run import EMPTY_LEDGER, processing_snapshot, sample_record
 from trainyard.runs.builder import job_record
 from trainyard.runs.ledger import Ledger, LedgerEntry, PaidKind
 from trainyard.runs.report.tiles import tiles
@@ -29,12 +29,13 @@ def lines(*losses: float | None, **start: Any) -> list[str]:
 
 
 def test_savings_are_measured_against_on_demand() -> None:
-    cost = sample_record().cost
+    record = sample_record(ledger=EMPTY_LEDGER)
+    cost = record.cost
 
     assert cost["saved_usd"] == pytest.approx(SAVED_USD)
     assert cost["on_demand_usd"] == pytest.approx(cost["total_usd"] + SAVED_USD)
     assert cost["saved_fraction"] == pytest.approx(SAVED_USD / cost["on_demand_usd"])
-    assert dict(cost_rows(sample_record()))["saved by spot"].endswith("on demand, 54 %")
+    assert dict(cost_rows(record))["saved by spot"].endswith("on demand, 54 %")
 
 
 def test_epoch_costs_its_share_of_the_training() -> None:

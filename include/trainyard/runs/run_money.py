@@ -28,13 +28,14 @@ def run_money(
         plan: plan that preflight returned.
         history: metric events of the training.
         conf: conf of the run.
-        ledger: the run's ledger, as `Ledger.to_dict` returns it; None without one.
+        ledger: the run's ledger, as `Ledger.to_dict` returns it; None if it cannot be read. Jobs that only the ledger
+            has are then missing, so the total is not complete.
     """
     costs = [JobCost(**job.cost) for job in jobs]
     paid = ledger or {}
     amounts = _amounts(jobs, paid)
     of_jobs, is_known = sum_usd(amounts)
-    is_complete = is_known and not paid.get("unsettled")
+    is_complete = is_known and ledger is not None and not paid.get("unsettled")
     pools_usd = _warm_pools_usd(jobs, paid)
     total = of_jobs + pools_usd
     saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
