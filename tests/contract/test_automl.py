@@ -122,7 +122,7 @@ def test_explanation_names_the_columns_that_decide(
     rows = list(csv.DictReader(io.StringIO(table)))
     assert [row["name"] for row in rows] == [each["name"] for each in found]
     insights = json.loads(content(endpoint, f"{places['ModelInsights']}/statistics.json"))
-    assert sum(map(sum, insights["confusion_matrix"])) == 120
+    assert sum(map(sum, insights["confusion_matrix"])) == automl.NUM_ROWS
 
 
 @pytest.mark.slow
