@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
 OF_OTHER_LIVES = {
     "s3:AbortMultipartUpload",
-    "s3:DeleteObject",
     "sagemaker:ListTags",
     "sagemaker:StopProcessingJob",
     "sagemaker:StopTrainingJob",
@@ -19,6 +18,7 @@ OF_OTHER_LIVES = {
 DONE_WITHOUT = {
     "ecr:BatchGetImage",
     "iam:GetRole",
+    "s3:DeleteObject",
     "s3:GetEncryptionConfiguration",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
@@ -27,7 +27,7 @@ DONE_WITHOUT = {
     "sagemaker:ListProcessingJobs",
     "sagemaker:ListTrainingJobs",
 }
-"""Without them a run succeeds with a warning, or less of the log."""
+"""Without them a run succeeds with a warning, less of the log, or temporary files that stay in S3."""
 
 
 def actions_of(policy: dict[str, Any]) -> set[str]:

@@ -106,19 +106,18 @@ def test_preflight_says_all_that_is_missing_before_a_job_is_asked_for(
 ACTIONS = actions_of(airflow_policy(Account(account="1", region="r", bucket="b", role_arn="r"), ()))
 
 
-def small(source: str) -> dict[str, Any]:
-    """Return the conf of a run that makes everything anew, its model group too."""
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    return {"source": source, "shard_instance_count": 1, "model_package_group": group}
+def small(s3: Any, bucket: str) -> dict[str, Any]:
+    """Return the conf of a run that makes everything anew: data set, shards and model group."""
+    new = uuid.uuid4().hex[:8]
+    source = put_source(s3, bucket, of=new)
+    return {"source": source, "shard_instance_count": 1, "model_package_group": f"group-{new}"}
 
 
 @pytest.mark.slow
 def test_a_run_uses_every_permission_but_those_of_other_lives(
     database: Any, aws_connection: RunningEngine, access: EngineAccess, s3: Any
 ) -> None:
-    source = put_source(s3, aws_connection.bucket)
-
-    _, states = run(database, **small(source))
+    _, states = run(database, **small(s3, aws_connection.bucket))
 
     assert set(states.values()) == {"success", "skipped"}, states
     assert ACTIONS - access.actions() == OF_OTHER_LIVES
@@ -136,11 +135,10 @@ def test_without_a_permission_a_run_fails_and_names_it(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    source = put_source(s3, aws_connection.bucket)
     access.expected = {action}
     access.put(airflow=without(action, airflow_policy(account, ())), role=execution_policy(account))
 
-    _, states = run(database, **small(source))
+    _, states = run(database, **small(s3, aws_connection.bucket))
 
     assert ("failed" in states.values()) is (action not in DONE_WITHOUT), states
     assert action in printed(caplog, capfd)

@@ -19,7 +19,7 @@ from tests.dags.account_rules import (
 )
 from tests.dags.test_account_rules import small
 from tests.dags.test_autopilot_tabular import SMALL
-from tests.dags.test_train_end_to_end import SEARCH, put_source, run
+from tests.dags.test_train_end_to_end import SEARCH, run
 from trainyard.permissions.policies import Account, Feature, airflow_policy, execution_policy
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ STOPS_SEARCH = {"sagemaker:StopHyperParameterTuningJob"}
 STOPS_AUTOML = {"sagemaker:StopAutoMLJob"}
 NOT_OF_AUTOML = {
     "iam:GetRole",
+    "s3:DeleteObject",
     "s3:GetEncryptionConfiguration",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
     "logs:GetLogEvents",
     "sagemaker:CreateTrainingJob",
 }
-"""Granted for the other DAGs: an AutoML run has no preflight and creates no training job itself."""
+"""Granted for the other DAGs: an AutoML run has no preflight, shards nothing and creates no training job itself."""
 
 
 AUTOML_DONE_WITHOUT = {"ecr:BatchGetImage", "logs:FilterLogEvents", "s3:ListBucket"}
@@ -59,9 +60,9 @@ OF_SEARCH = actions(Feature.TUNE) - actions()
 OF_AUTOML = actions(Feature.AUTOML)
 
 
-def search(database: Any, source: str) -> dict[str, str]:
+def search(database: Any, conf: dict[str, Any]) -> dict[str, str]:
     """Run a search and the training after it; return the tasks' states."""
-    return run(database, **small(source), **SEARCH)[1]
+    return run(database, **conf, **SEARCH)[1]
 
 
 def automl(database: Any) -> dict[str, str]:
@@ -79,9 +80,10 @@ def test_a_search_uses_every_permission_but_those_of_other_lives(
         role=execution_policy(account, (Feature.TUNE,)),
     )
 
-    states = search(database, put_source(s3, aws_connection.bucket))
+    states = search(database, small(s3, aws_connection.bucket))
 
-    assert set(states.values()) == {"success"}, states
+    assert states["tune"] == states["train"] == "success"
+    assert set(states.values()) == {"success", "skipped"}, states
     assert actions(Feature.TUNE) - access.actions() == OF_OTHER_LIVES | STOPS_SEARCH
 
 
@@ -100,7 +102,7 @@ def test_without_a_permission_a_search_fails_and_names_it(
     policy = airflow_policy(account, (Feature.TUNE,))
     access.put(airflow=without(action, policy), role=execution_policy(account))
 
-    states = search(database, put_source(s3, aws_connection.bucket))
+    states = search(database, small(s3, aws_connection.bucket))
 
     assert "failed" in states.values(), states
     assert action in printed(caplog, capfd)

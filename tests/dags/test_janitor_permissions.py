@@ -319,7 +319,7 @@ def test_an_orphaned_endpoint_needs_the_permission_to_delete_it(
 ) -> None:
     control, name = endpoint_service
     given = policy(account) if is_allowed else without(DELETE_ENDPOINT, policy(account))
-    control._put({"identities": {AIRFLOW: [given]}})
+    control.put({"identities": {AIRFLOW: [given]}})
 
     state, found = swept(database)
 

@@ -421,3 +421,15 @@ def test_the_lines_of_a_failure_end_with_what_the_script_refused() -> None:
     log = ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --steps 5", *toolkit]
 
     assert telling_lines(log) == log[:2]
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [("DeleteObjects", "s3:DeleteObject"), ("ListObjectsV2", "s3:ListBucket")],
+)
+def test_denied_call_whose_action_has_another_name_names_the_action(
+    operation: str, action: str
+) -> None:
+    error = service_error("AccessDenied", "Access Denied", operation=operation)
+
+    assert error.next_step == f"grant the caller {action}"

@@ -148,10 +148,17 @@ def service_error(
 def _refusal_step(code: str, operation: str) -> str:
     if code == "403":  # the answer to a HEAD has no body, so no message either
         return f"grant the caller {_ACTIONS.get(operation, operation)}"
+    if code == "AccessDenied" and operation in _ACTIONS:
+        return f"grant the caller {_ACTIONS[operation]}"
     return _REFUSAL_STEPS.get(code, "correct the request as the message describes")
 
 
-_ACTIONS = {"HeadObject": "s3:GetObject", "HeadBucket": "s3:ListBucket"}
+_ACTIONS = {
+    "HeadObject": "s3:GetObject",
+    "HeadBucket": "s3:ListBucket",
+    "ListObjectsV2": "s3:ListBucket",
+    "DeleteObjects": "s3:DeleteObject",
+}
 """IAM actions by operation, if their names differ."""
 
 
