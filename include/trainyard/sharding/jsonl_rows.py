@@ -139,7 +139,10 @@ class JsonlTable(ChangingSchema):
     def _parsed(
         self, file: SourceFile, block: LineBlock
     ) -> tuple[pa.RecordBatch, list[int] | None]:
-        """Return the rows of a block, and the line of each; None if every line is a row."""
+        """Return the rows of a block and the line number of each row.
+
+        The line numbers are None if every line of the block is a row.
+        """
         lines = None
         data = block.data.removeprefix(codecs.BOM_UTF8)
         try:
@@ -339,7 +342,7 @@ def _whole_type(values: list[int], name: str) -> pa.DataType:
 
 
 def _finite(text: str) -> float:
-    """Return a JSON number as a float. The constant `Infinity` does not pass through here.
+    """Return the float for the text of a JSON number; not called for the constant `Infinity`.
 
     Raises:
         ValueError: the number is beyond the range of float64.

@@ -122,7 +122,7 @@ def never_closed(line: int) -> ValueError:
 
 @contextmanager
 def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a file, and yield the decompressed stream and the stored one."""
+    """Open a file; yield a stream of its decompressed content and a stream of its stored bytes."""
     is_remote = file.is_remote
     with objects.open(file.uri, etag=file.etag) if is_remote else Path(file.uri).open("rb") as raw:
         yield _decompressed(raw, file.compression), raw
@@ -154,9 +154,10 @@ def up_to(stream: BinaryIO, size: int) -> bytes:
 
 
 class _Streams(io.RawIOBase):
-    """Content of a file of several compressed streams.
+    """Decompressed content of a file of several compressed streams, as from `cat a.xz b.xz`.
 
-    `bz2.BZ2File` and `lzma.LZMAFile` end without an error at bytes that are not another stream, such as padding.
+    `bz2.BZ2File` and `lzma.LZMAFile` are not used: they end without an error at bytes that are not
+    another stream, such as padding.
 
     Args:
         raw: the stored bytes.
@@ -200,10 +201,10 @@ class _Streams(io.RawIOBase):
             return len(data)
 
     def _next_stream(self) -> bytes:
-        """Start the next stream, and return its first bytes; none at the end of the file.
+        """Start the next stream and return its first stored bytes; empty at the end of the file.
 
         Raises:
-            OSError: zero bytes behind the stream are not padding.
+            OSError: the zero bytes after the previous stream are not valid padding.
         """
         num_zeros, stored = 0, self._stream.unused_data or self._raw.read(_STORED_BYTES)
         while self._has_padding and stored.startswith(b"\0"):

@@ -203,7 +203,7 @@ def _found(source: Source, objects: Objects) -> list[SourceFile]:
 
 
 def _local_paths(source: Source) -> tuple[list[Path], Path]:
-    """Return the files of a local source in order, and the base folder of their names.
+    """Return the files of a local source in order, and the folder that their names are relative to.
 
     Raises:
         SpecError: a run may not read the source; raised before a folder is listed.
@@ -335,7 +335,9 @@ def _folders_of(found: list[SourceFile]) -> set[PurePosixPath]:
 
 
 def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> None:
-    """Check that the files are not those of all versions of a table, which would be read as one version.
+    """Check that the source is not a table with versions, such as Delta Lake.
+
+    Its files may include those of old versions, which would be read as current rows.
 
     Args:
         uri: address of the source.
@@ -549,7 +551,7 @@ def _of_mds_index(
 
 
 def _shards_of(index: SourceFile, objects: Objects) -> list[list[str]]:
-    """Return the names of the decompressed and the compressed file of each shard that an index names.
+    """Return the file names of each shard in an index: decompressed, compressed, or both.
 
     Raises:
         DataError: the index cannot be read.
@@ -666,7 +668,10 @@ def _named(names: list[str]) -> tuple[int, str]:
 
 
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:
-    """Yield the files up to a number of bytes. A Megatron index does not count, and is omitted with its array."""
+    """Yield files until they reach `max_source_bytes`; 0 is no limit. The last file may be cut.
+
+    A Megatron index does not count as bytes. It is omitted if its array is omitted.
+    """
     left = max_source_bytes or None
     omitted: set[str] = set()
     for file in files:

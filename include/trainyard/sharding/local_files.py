@@ -122,13 +122,13 @@ class _Bounds:
         return is_forbidden or not CREDENTIAL_NAMES.isdisjoint(path.parts)
 
     def holds_private(self, path: Path) -> bool:
-        """Return whether a listing of the folder, which leaves out hidden folders, would enter a private one."""
+        """Return whether listing a folder would enter a private one; hidden folders are skipped."""
         below = (each.relative_to(path) for each in self.forbidden if each.is_relative_to(path))
         return any(not any(part.startswith(".") for part in each.parts) for each in below)
 
 
 def local_files(*, roots: object, private: object) -> LocalFiles:
-    """Return the files that a run may read, as the lists in a connection's extra define.
+    """Return the files that a run may read, from two lists in the extra of an Airflow connection.
 
     Args:
         roots: a list of absolute folders; `~` is the worker's home.
@@ -171,7 +171,7 @@ def _private(where: str, uri: str) -> Finding:
 
 
 def _resolved(uri: str) -> Path | None:
-    """Return the resolved path of a text, or None if it cannot be a path."""
+    """Return the resolved path of an address, or None if it cannot be a path."""
     if re.search(r"[\x00-\x1f\x7f]", uri) or len(uri) > _MOST_CHARACTERS:
         return None
     try:

@@ -59,7 +59,8 @@ def shard_blocks(
     Args:
         file: the shard.
         objects: opens a remote shard.
-        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read.
+        settings: `ignore_columns` are not read. If `text_column` is set, only this column and JSON
+            columns are read.
 
     Raises:
         DataError: the shard cannot be read, or a column that is read has an unsupported type.
@@ -180,7 +181,11 @@ def _scalar(data: bytes, *, dtype: np.dtype[Any]) -> int | float:
 
 
 def _array(data: bytes, *, described: str) -> Any:
-    """Return an array as lists. Its type and shape are in the encoding, or in front of the values.
+    """Return an array as nested lists.
+
+    Args:
+        data: the stored value. Type and shape are at its start if `described` does not have them.
+        described: type and shape from the column's encoding, such as `int64:2,3`; may be empty.
 
     Raises:
         ValueError: the type is unknown, or the number of values does not match the shape.

@@ -1,4 +1,4 @@
-"""Index of a Megatron data set: type of the ids and end of each document.
+"""Index of a Megatron data set: the type of its token ids and the end of each document.
 
 Layout as in Megatron-Core's `datasets/indexed_dataset.py` (2026-11), little-endian: magic, version 1, code of the type,
 number of sequences, number of document bounds, int32 lengths, int64 byte offsets, int64 document bounds.
@@ -29,7 +29,7 @@ _HEADER = struct.Struct("<9sQBQQ")
 def read_megatron_index(
     file: SourceFile, objects: Objects, *, num_bytes: int
 ) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
-    """Return the type of the ids, and the number of tokens up to the end of each document.
+    """Return the type of the token ids, and the number of tokens up to the end of each document.
 
     Args:
         file: file of the index.

@@ -34,7 +34,9 @@ Codes = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
-    """Publish the shards of all parts, and write and return the index, unless another merge has already done so.
+    """Publish the shards of all parts and their common index, and return the index.
+
+    If another merge has already completed the data set, only return its index.
 
     Raises:
         DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
@@ -193,7 +195,10 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
 
 
 def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
-    """Return each category column's codes: the first part's, then the categories that other parts add."""
+    """Return the code of each category, by column and category.
+
+    The first part's codes are kept; the categories that other parts add follow.
+    """
     merged: dict[str, dict[str, int]] = {}
     for column in itertools.chain.from_iterable(part.index.schema or () for part in parts):
         codes = merged.setdefault(column.name, {})
@@ -219,9 +224,9 @@ def _published(
     uploads: Uploads,
     folder: Path,
 ) -> dict[str, Split]:
-    """Store the drafts of a part under their final names, and return the part's splits with these names.
+    """Store the draft shards of a part under their final names; return its splits with these names.
 
-    Category codes are changed by the tables in `codes`.
+    If `codes` has tables, the category codes in the shards are changed by them.
     """
 
     def publish(shard: Shard) -> Shard:
@@ -244,7 +249,7 @@ def _recoded(
     uploads: Uploads,
     folder: Path,
 ) -> Shard:
-    """Rewrite the category codes of a draft and store the result under the final name.
+    """Rewrite the category codes of a draft shard, store it under its final name, and return it.
 
     Raises:
         DataError: the draft is damaged.
@@ -301,7 +306,9 @@ def _merged_column(
 
 
 def _merged_values(found: list[tuple[int | float, ...] | None]) -> tuple[int | float, ...] | None:
-    """Return the distinct values of a target in all parts: see `SchemaColumn.values`.
+    """Return the distinct values of a target column in all parts, as in `SchemaColumn.values`.
+
+    Empty if there are too many values; None if they are unknown for a part.
 
     Args:
         found: the distinct values in each part.

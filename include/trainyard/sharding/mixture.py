@@ -71,7 +71,8 @@ def write_mixture(
         destination: `s3://bucket/prefix`; the mixture is stored at `datasets/<fingerprint>/` below it.
 
     Raises:
-        SpecError: the data sets have columns, different vocabularies, or the same content; it lists all faults.
+        SpecError: lists all faults. A data set is a table instead of tokens, or two data sets have
+            different vocabularies or the same content.
     """
     sources = sorted(sources, key=lambda each: each.name)
     if findings := list(_findings(sources)):

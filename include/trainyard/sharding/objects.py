@@ -110,7 +110,10 @@ class LocalObjects:
             self._note(uri).unlink(missing_ok=True)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the object's head; None without it. The ETag is the digest, or follows from size and change time."""
+        """Return the object's head; None if there is no such object.
+
+        The ETag is the digest; without a digest, it is derived from size and modification time.
+        """
         path, note = self._path(uri), self._note(uri)
         if not path.is_file():
             return None

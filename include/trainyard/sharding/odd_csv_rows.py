@@ -130,7 +130,7 @@ class OddCsvTable(ChangingSchema):
     def _chunks(
         self, file: SourceFile, bad_rows: BadRows | None
     ) -> Iterator[tuple[Iterator[_Chunk], Any]]:
-        """Open a file, and yield the selected columns of its rows, and the stored stream.
+        """Open a file; yield the chunks of its selected columns, and a stream of its stored bytes.
 
         Raises:
             DataError: the file cannot be read.
@@ -231,7 +231,7 @@ class OddCsvTable(ChangingSchema):
         return pa.array([None if value in missing else value for value in column], pa.string())
 
     def _numbers(self, texts: Iterable[str]) -> dict[str, float]:
-        """Return the numbers among texts, by text."""
+        """Return the value of each text that is a number; other texts have no entry."""
         found = [each for each in texts if re.search(self._number, each, re.ASCII)]
         plain = self._plain_numbers(pa.array(found, pa.string()))
         return dict(zip(found, map(float, plain.to_pylist()), strict=True))
@@ -252,7 +252,10 @@ class OddCsvTable(ChangingSchema):
         return batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
-        """Return numbers with other separators as `1234.5`, and other values in a form that is not numeric."""
+        """Return the texts with each number rewritten to the form `1234.5`.
+
+        Other texts get a form that does not parse as a number.
+        """
         if not self._thousands and self._decimal == ".":
             return values
         plain = pc.replace_substring(values, self._thousands, "") if self._thousands else values
@@ -278,7 +281,7 @@ def _other_encoding(file: SourceFile, error: UnicodeError, encoding: str) -> Dat
 
 
 def _texts_of(marks: Any) -> set[str]:
-    """Return the texts of one or several marks of missing values."""
+    """Return as texts the values that mark a missing cell: one value, or a list of several."""
     several = marks if isinstance(marks, list | tuple) else [marks]
     return {str(mark) for mark in several}
 

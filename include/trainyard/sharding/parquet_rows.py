@@ -55,8 +55,8 @@ _VALUE_BYTES = {"INT32": 4, "INT64": 8}
 class ParquetTable(ChangingSchema):
     """Parquet files of one schema.
 
-    A remote file is copied to the folder of the reading while it is read. Rows with strings that are not UTF-8 are bad
-    rows, but the caller checks the strings of a text column.
+    A remote file is first copied to a temporary folder. Rows with strings that are not UTF-8 are
+    bad rows. The strings of a text column are checked by the caller, not here.
 
     Raises:
         DataError: a file cannot be read, names a column twice, or has other columns than the first.
@@ -199,7 +199,10 @@ def _counts(times: pa.Array) -> npt.NDArray[np.int64]:
 def _groups_by_batch_rows(
     metadata: pq.FileMetaData, names: list[str], *, plain_strings: set[str]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield batch sizes in rows, each a power of two, with the consecutive row groups to read in such batches."""
+    """Yield each batch size in rows, with the consecutive row groups to read in such batches.
+
+    A batch size is a power of two.
+    """
     wanted = frozenset(names)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     sizes = [_batch_rows(group, wanted, plain_strings) for group in groups]
@@ -219,7 +222,7 @@ def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str], plain_strings
 
 
 def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
-    """Return the string columns to read as dictionaries."""
+    """Return the columns among `names` to read as dictionaries: those whose strings are short."""
     sizes: Counter[str] = Counter()
     deltas: set[str] = set()
     for at in range(metadata.num_row_groups if names else 0):

@@ -227,7 +227,7 @@ def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
 
 
 def _settings_of_part(plan: DatasetPlan) -> Any:
-    """Return the settings of one part, with an even share of the shards if their number is set."""
+    """Return the settings of one part: `num_shards`, if set, is divided by the number of parts."""
     if plan.settings.num_shards == 0:
         return plan.settings
     share = max(1, plan.settings.num_shards // plan.num_parts)

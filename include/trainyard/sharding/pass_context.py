@@ -1,4 +1,4 @@
-"""Context of a pass over a source: its reader, and the destination of its shards."""
+"""Context of a pass, which reads a source once and writes its shards."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ class PassContext:
         self.reading.bad_rows.check(self.reading.settings.num_read(num_good))
 
     def start_again(self) -> None:
-        """Discard local shards and bad rows before the pass restarts. Drafts are ignored, and deleted at the end."""
+        """Discard local shards and bad rows before the source is read again from its start.
+
+        Drafts that are already uploaded stay until the data set is complete, and are then deleted.
+        """
         self.uploads.forget_drafts()
         self.reading.bad_rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Selection of the pass over a source or one part of it: tokens or columns."""
+"""Sharding of a source, or of one part of it, by the pass that fits: token ids or typed columns."""
 
 from __future__ import annotations
 

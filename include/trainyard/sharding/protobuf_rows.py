@@ -215,10 +215,10 @@ def text_of(data: bytes, *, column: str, place: str) -> str:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits, and the position after it.
+    """Return the varint (at most 64 bits) at position `at`, and the position after it.
 
     Raises:
-        ValueError: the data ends within it, or it has more than 10 bytes.
+        ValueError: the data ends within the varint, or it has more than 10 bytes.
     """
     if at < len(data) and data[at] < _MORE:
         return data[at], at + 1
@@ -231,7 +231,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varints(data: bytes) -> np.ndarray:
-    """Return packed numbers of 64 bits.
+    """Return the numbers of packed varints, as uint64.
 
     Raises:
         ValueError: the data ends within a number, or a number has more than 10 bytes.

@@ -54,7 +54,7 @@ class BadRows:
         self.count = 0
 
     def check(self, num_good: int) -> float:
-        """Return the share of bad rows.
+        """Return the share of bad rows, 0 to 1.
 
         Raises:
             DataError: the share is above the limit.

@@ -62,7 +62,7 @@ def record_io_blocks(
     Args:
         file: the file.
         objects: opens a remote file.
-        settings: `ignore_columns` are not read. With `text_column` only it is read.
+        settings: `ignore_columns` are not read. If `text_column` is set, only this column is read.
 
     Raises:
         DataError: the file is damaged, has images of MXNet, or has sparse tensors or binary content in a column that
@@ -73,7 +73,9 @@ def record_io_blocks(
 
 
 def records_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and the content of each record. The magic between two parts of a record belongs to its content.
+    """Yield the offset and the content of each record.
+
+    If a record has several parts, its content includes the magic number between them.
 
     Raises:
         ValueError: the framing is damaged, or a record is too large.
@@ -128,9 +130,11 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
 
 
 def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
-    """Return a value: one number or text as a scalar, none as None, several numbers as columns by position.
+    """Return the value that an encoded `Value` has.
 
-    The tensor of the text column is a list of token ids.
+    A single number or text is returned as it is, and an empty value as None. Several numbers are
+    returned as a dict by position ("0", "1", ...), which becomes one column per position. For the
+    text column, a tensor is returned as a list of token ids.
 
     Raises:
         ValueError: this is not a value of a record.

@@ -1,9 +1,11 @@
 """64-bit hashes of the rows of a table, calculated column by column in reused buffers.
 
 The 64 bits of each value are mixed with a constant of the column's name, and summed over the columns modulo 2^64. So
-the hash does not depend on the order of columns or rows. The sum is mixed by the finaliser of SplitMix64 (Steele, Lea,
-Flood, "Fast splittable pseudorandom number generators", 2014). The bits of a number are those of the nearest float64,
-combined with the rounding error. So a row keeps its split if a column of integers is later read as floats or as text.
+the hash does not depend on the order of columns or rows. The sum is mixed by the finalizer of
+SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+
+The bits of a number are those of the nearest float64, combined with the rounding error. So a row
+keeps its split if a column of integers is later read as floats or as text.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def unused_keys(row: Mapping[str, Any], *, used: Sequence[str], template: str) -
     Args:
         row: a row without a fault.
         used: the keys of its format.
-        template: the chat template, whose text names the other keys that it renders.
+        template: text of the chat template; a message key that occurs in it counts as used.
     """
     yield from (key for key in row if key not in used and key not in {"tools", *REJECTED_KEYS})
     for key, _, message in _messages({each: row[each] for each in used}):

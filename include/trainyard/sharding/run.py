@@ -139,9 +139,17 @@ def upload_index(
     described: Mapping[str, Any],
     bad_rows: BadRows,
 ) -> ShardIndex:
-    """Upload samples of the bad rows, wait for all objects, and then queue the index; return it.
+    """Wait until all shards are stored, then queue the upload of the index; return the index.
 
-    `described` has the fields of the index that describe the content.
+    The samples of the bad rows are uploaded first.
+
+    Args:
+        plan: plan of the data set.
+        uploads: uploader of the shards.
+        folder: folder for temporary files.
+        splits: the splits with their shards.
+        described: fields of the index that describe the content.
+        bad_rows: bad rows of the source.
 
     Raises:
         DataError: there are too many bad rows.

@@ -1,4 +1,4 @@
-"""Samples of other formats as JSON lines.
+"""Samples of WebDataset, MDS, TFRecord and RecordIO files, converted to JSON lines.
 
 The reader of JSON lines then derives the columns and their types, and checks the values.
 """

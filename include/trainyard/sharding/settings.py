@@ -92,7 +92,7 @@ class ShardSettings:
         sample_fraction: share of the rows of each split that is written, for trial runs; selected by the same hash. 1
             writes every row.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
-        text_column: column of a table with text to tokenise, or with lists of token ids; None shards a table as
+        text_column: column of a table with text to tokenize, or with lists of token ids; None shards a table as
             typed columns.
         target_column: column with the role `target`.
         ignore_columns: columns that are omitted.
@@ -141,7 +141,7 @@ class ShardSettings:
         return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
 
     def num_read(self, num_sampled: int) -> int:
-        """Return the number of readable rows of a source, estimated from the number of sampled ones."""
+        """Return the number of readable rows of a source, estimated from the rows of a sample."""
         return round(num_sampled / self.sample_fraction)
 
 

@@ -1,4 +1,4 @@
-"""Split of a row, and whether a sample contains it. Both depend only on a hash of its content and the fractions.
+"""Assignment of rows to splits and to a sample, by a hash of a row's content and the fractions.
 
 A row keeps its split if data is added, if only a sample is taken, or if the order of rows, columns or files changes.
 Equal rows are in the same split. The content of a table's row is the names and values of its columns, so renaming a
@@ -45,7 +45,7 @@ class SplitRule:
         )
 
     def assign(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-        """Return the split of each hash as its index in `SPLITS`, or `NOT_SAMPLED`."""
+        """Return the split of each hash as its index in `SPLITS`; `NOT_SAMPLED` if not sampled."""
         import numpy as np
 
         test_end = min(_SPAN - 1, int(self.test_fraction * _SPAN))

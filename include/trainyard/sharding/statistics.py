@@ -89,7 +89,11 @@ class ColumnMoments:
 
     @property
     def sums(self) -> tuple[int, float, float, float, int]:
-        """Arguments of `absorb`: count, mean, sum of squared distances from it, their scale, number of infinities."""
+        """Sums of the values, in the order of the arguments of `absorb`.
+
+        They are the count, the mean, the sum of squared distances from it, the factor by which
+        values were scaled, and the number of infinities.
+        """
         return self._count, self._mean, self._squares, self._scale, self.num_infinite
 
     @property
@@ -104,13 +108,16 @@ class ColumnMoments:
 
 
 class DistinctValues:
-    """Distinct values of a numeric target without missing values, updated batch by batch."""
+    """Distinct values of a numeric target without missing values, updated batch by batch.
+
+    They are the classes of a classification, if there are at most `MAX_CLASSES` of them.
+    """
 
     def __init__(self) -> None:
         self._seen: set[int | float] = set()
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Add a batch of values, shape (num_values,). Once there are too many for classes, do nothing."""
+        """Add a batch of values, shape (num_values,); ignore it if there are already too many."""
         if len(self._seen) <= MAX_CLASSES:
             known = np.array(list(self._seen), dtype=values.dtype)
             self._seen.update(np.unique(values[~np.isin(values, known)]).tolist())

@@ -17,9 +17,10 @@ _OF_WHOLE_MODELS = ("model.", "model-", "pytorch_model")
 
 
 def is_adapter(objects: Objects, prefix: str) -> bool | None:
-    """Return whether the model below a prefix is an adapter; None if there is no model that can be read.
+    """Return whether the model below a prefix is an adapter; None if no model can be read.
 
-    The first model.tar.gz counts; without one, the files do. An archive is read up to the first file that decides. In
+    False means a whole model. The model is the first model.tar.gz below the prefix, or the files
+    there if there is no archive. An archive is read up to the first file that shows the kind. In
     the model.tar.gz of a fine-tuning, the files before it are small.
     """
     uris = [each.uri for each in objects.list(prefix)]
@@ -37,7 +38,10 @@ def is_adapter(objects: Objects, prefix: str) -> bool | None:
 
 
 def _decided(paths: Iterable[str]) -> bool | None:
-    """Return whether the first decisive file belongs to an adapter; None without such a file."""
+    """Return True if the first model file is of an adapter, False if of a whole model.
+
+    Return None if no path is a model file.
+    """
     for path in paths:
         name = path.rpartition("/")[2]
         if name.startswith(_OF_ADAPTERS):  # adapter_config.json, adapter_model.safetensors

@@ -244,7 +244,15 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
 
 
 def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.NDArray[np.float64]:
-    """Return the nearest float64 seconds of counts beyond 2^53, and warn if this loses a fraction."""
+    """Return times beyond 2^53 units in seconds, as the nearest float64.
+
+    A warning is logged if fractions of seconds are rounded.
+
+    Args:
+        counts: the times as numbers of units.
+        per_second: number of units in a second.
+        name: name of the column, for the warning.
+    """
     different, at = np.unique(counts, return_inverse=True)
     # Python rounds the quotient of integers once; numpy rounds the count, too.
     seconds = np.array([count / per_second for count in different.tolist()])

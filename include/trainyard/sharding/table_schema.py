@@ -85,9 +85,13 @@ def joined_dtype(dtypes: Sequence[str]) -> str | None:
 
 
 def merged_dtype(types: Sequence[str]) -> str | None:
-    """Return the dtype of a column that has these content types in the parts; None if there is none.
+    """Return the dtype that fits a column in all parts; None if there is none.
 
-    A part without fractions does not know of those of other parts. Its integers become floats if no digit is lost.
+    The column may have fractions in some parts and only integers in others. The dtype is then
+    float64, if each integer is exact as float64.
+
+    Args:
+        types: the column's content type in each part, as in `Written.types`.
     """
     dtype = joined_dtype([each.removeprefix(EXACT) for each in types])
     if dtype or not types:
@@ -206,9 +210,10 @@ def _plan(
 
 
 def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
-    """Return the content type of a column. Its dtype is ambiguous: an int32 may be a category, a float64 a time.
+    """Return the content type of a column: `category`, `bool`, a kind of time, or else its dtype.
 
-    Units of times are omitted, because all times are stored in seconds.
+    The dtype alone is ambiguous: an int32 may be a category, a float64 a time. Units of times are
+    omitted, because all times are stored in seconds.
     """
     match plan.kind:
         case ColumnKind.CATEGORY:

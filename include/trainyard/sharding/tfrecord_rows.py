@@ -55,7 +55,7 @@ def example_blocks(
     Args:
         file: the file.
         objects: opens a remote file.
-        settings: `ignore_columns` are not read. With `text_column` only it is read.
+        settings: `ignore_columns` are not read. If `text_column` is set, only this column is read.
 
     Raises:
         DataError: the file is damaged, has `SequenceExample`s, or has binary content in a column that is read.
@@ -148,8 +148,8 @@ def masked_crc32c(data: bytes) -> int:
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (RFC 3720, 12.1): `crc32c(b"123456789")` is 0xE3069283.
 
-    A checksum is the XOR of one value for each byte, which depends on the distance to the end. numpy selects the values
-    of a strip at once, about 12 times faster than a loop over the bytes.
+    The data is processed in strips of `_STRIP` bytes. The checksum is the XOR of one table entry
+    per byte, so numpy handles a strip at once: about 12 times faster than a loop over the bytes.
     """
     table, bytewise = _tables()
     checksum, at = _MASK32, 0
@@ -168,9 +168,10 @@ def crc32c(data: bytes) -> int:
 
 @cache
 def _tables() -> tuple[np.ndarray, list[int]]:
-    """Return (table, last): the checksums of single bytes, for each position in a strip and for its last position.
+    """Return two tables of CRC-32C checksums of single bytes.
 
-    `table[position, byte]` covers the positions 0 to `_STRIP - 1`; `last` is the table's last row as a list.
+    `table[position, byte]` is the checksum of a byte at a position in a strip, 0 to `_STRIP - 1`.
+    The second table is the row of the last position, as a list.
     """
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):

@@ -62,7 +62,7 @@ def _write_splits(
     vocabulary: Tokenizer | GivenVocabulary,
     counts: dict[str, npt.NDArray[np.int64]],
 ) -> dict[str, Split]:
-    """Write every row to its split, adding its tokens to the split's counts."""
+    """Write every row to its split and return the splits; count each split's tokens in `counts`."""
     dtype = token_dtype(vocabulary.vocab_size)
     open_writer = partial(TokenSplitWriter, dtype=dtype)
     with (

@@ -268,7 +268,7 @@ def _with_cuts(ends: npt.NDArray[np.int64], num_tokens: int) -> npt.NDArray[np.i
 
 
 def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
-    """Check that a raw file that is read as uint16 does not contain uint32, in which every second id would be 0.
+    """Check that a raw file read as uint16 does not have uint32 ids, whose upper halves are 0.
 
     Raises:
         DataError: every second id is 0.

@@ -118,7 +118,7 @@ class ByteTokenizer:
     identity = BYTES_TOKENIZER
 
     def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return uint16 tokens and row ends."""
+        """Return uint16 tokens and the exclusive end of each row in them."""
         import numpy as np
 
         lengths = np.fromiter((len(row) + 1 for row in rows), dtype=np.int64, count=len(rows))
@@ -153,7 +153,7 @@ class FileTokenizer:
         self.vocab_size = max(vocab_size, self.eos_token_id + 1)
 
     def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return tokens and row ends."""
+        """Return tokens (uint16 or uint32) and the exclusive end of each row in them."""
         import numpy as np
 
         texts = [row.decode() for row in rows]

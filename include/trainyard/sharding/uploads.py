@@ -102,7 +102,10 @@ class Uploads:
         return future
 
     def fetch(self, name: str, path: Path) -> None:
-        """Download a draft that another object will replace. Raises the errors of `Objects.open`."""
+        """Download a draft that another object will replace; `wait` no longer returns the draft.
+
+        Raises the errors of `Objects.open`.
+        """
         download(self._objects, f"{self._prefix}/{name}", path)
         self._done.pop(name, None)
 
@@ -161,7 +164,7 @@ class Uploads:
     def _is_there(
         self, name: str, *, sha256: str | None, size: int, is_draft: bool = False
     ) -> bool:
-        """Return True if this content is known to be stored; without a digest that is never known.
+        """Return True if the store has this content under this name; always False without a digest.
 
         A draft is always looked up, because another run may be copying it: with SSE-KMS, storing it again would change
         its ETag.

@@ -44,7 +44,7 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        """Return the member of a header.
+        """Return the member that a header of the archive describes.
 
         Raises:
             tarfile.HeaderError: this is the end of the archive.
@@ -68,8 +68,9 @@ def sample_blocks(
     Args:
         file: the archive.
         objects: opens a remote archive.
-        settings: `ignore_columns` are not read. With `text_column` only it and JSON columns are read. `text_column`
-            and `category_columns` are text, unless they are JSON or arrays.
+        settings: `ignore_columns` are not read. If `text_column` is set, only this column and JSON
+            columns are read. `text_column` and `category_columns` are text, unless they are JSON or
+            arrays.
 
     Raises:
         DataError: the archive cannot be read or has no samples, or it has a link, a column of an unsupported type, or
@@ -181,7 +182,10 @@ def _decoder(column: str, settings: ShardSettings) -> Callable[[bytes], Any] | N
 
 
 def _number(data: bytes) -> int | str:
-    """Return an int for a whole number, otherwise the text. The rest of the column decides which type is valid."""
+    """Return an int for a whole number, otherwise the text.
+
+    The reader of JSON lines then rejects values that do not fit the type of the column.
+    """
     return int(data) if _WHOLE.fullmatch(data) else data.decode()
 
 

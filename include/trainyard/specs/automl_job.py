@@ -110,7 +110,7 @@ class AutoMLJobSpec(FromMapping):
             raise SpecError(findings, subject="AutoMLJobSpec")
 
     def checks(self) -> Iterator[Iterable[Finding]]:
-        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        """Yield the findings of each rule, as one lazy iterable per rule."""
         for name in _ADDRESSES:
             yield _address(self, name)
         for name in _COUNTS:

@@ -49,7 +49,7 @@ class TrainingInput:
             raise SpecError(findings, subject="channel")
 
     def checks(self) -> Iterator[Iterable[Finding]]:
-        """Yield the findings of each rule; a rule reads the channel only when its findings are read."""
+        """Yield the findings of each rule, as one lazy iterable per rule."""
         yield _address(self)
         yield _attributes(self)
 

@@ -31,7 +31,7 @@ class MixedSource:
 
     Attributes:
         source: a local path or an `s3://` URI, as the param `source`.
-        weight: share of the samples of the training, in any unit: the weights of a mixture are normalised.
+        weight: share of the samples of the training, in any unit: the weights of a mixture are normalized.
         data_format, text_column, csv_options: those of this source; None = the run's.
     """
 
@@ -43,10 +43,11 @@ class MixedSource:
 
 
 def parts_of(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return the shares of a mixture as whole numbers without a common divisor, rounded to hundredths of a percent.
+    """Return the shares of a mixture by source, as the smallest whole numbers with the same ratio.
 
-    The largest remainders are rounded up, so the shares add up. Worked: weights 2, 1 and 1 give parts 2, 1 and 1;
-    three equal weights give 3334, 3333 and 3333.
+    Each share is first rounded to hundredths of a percent, so that all add up to 10,000. Then the
+    greatest common divisor is removed. Worked: weights 2, 1 and 1 give 2, 1 and 1; three equal
+    weights give 3334, 3333 and 3333.
     """
     exact = {name: Fraction(weight) for name, weight in sorted(weights.items())}
     total = sum(exact.values())
@@ -62,7 +63,7 @@ def parts_of(weights: Mapping[str, float]) -> dict[str, int]:
 def sources_in(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the addresses of a run's sources by path in its params: `source`, or `data_mixture.<name>.source`.
 
-    The params may be invalid.
+    The params may be invalid; a source without an address is left out.
     """
     mixture = params.get("data_mixture")
     if not mixture or not isinstance(mixture, Mapping):

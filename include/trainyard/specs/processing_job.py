@@ -89,7 +89,7 @@ class ProcessingJobSpec(FromMapping):
             raise SpecError(findings, subject="processing job")
 
     def checks(self) -> Iterator[Iterable[Finding]]:
-        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        """Yield the findings of each rule, as one lazy iterable per rule."""
         yield _code_location(self)
         for name in MONEY_FIELDS:
             yield number_findings(self, only=(name,))

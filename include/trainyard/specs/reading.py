@@ -25,7 +25,7 @@ READ_EACH = "read_each"
 
 
 class _RunTimeValue:
-    """Type of `UNKNOWN`."""
+    """Type of `UNKNOWN`, the placeholder for a value that is known at run time only."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -86,7 +86,10 @@ def check_spec(cls: type[Any], mapping: Mapping[str, Any], *, where: str = "") -
 def read_each(
     reader: Callable[..., Any], mapping: Mapping[str, Any], *, where: str
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the values that the reader could read, and the findings of the others."""
+    """Read each value of a mapping; return the read values by key, and the findings of the others.
+
+    `UNKNOWN` values are kept as they are.
+    """
     read: dict[str, Any] = {}
     findings: list[Finding] = []
     for key, each in mapping.items():

@@ -36,7 +36,7 @@ class RunConf(BaseRunConf):
         sample_fraction: share of the rows of each split to shard, selected by a hash; 1 = all.
         max_source_bytes: largest number of bytes to read from the source; 0 = all.
         shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.
-        text_column: column of a table with the text to tokenise, or with lists of token ids.
+        text_column: column of a table with the text to tokenize, or with lists of token ids.
         tokenizer: `bytes`, or a file of the library tokenizers (`tokenizer.json`).
         vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
             ends a document; 0 and None for any other source.

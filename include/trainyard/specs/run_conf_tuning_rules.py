@@ -182,9 +182,11 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield the faults of trials with values of one range, or of a pair of `DIVIDING`, and the conf's other values.
+    """Yield a finding for each value of a range that makes a trial's conf invalid.
 
-    Of an interval or two ranges of a pair, only the first fault is reported.
+    The hyperparameters of a pair in `DIVIDING` are tried together, all others one by one. The other
+    fields have the values of the conf. If a pair has an interval or two ranges, only its first
+    fault is reported.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
@@ -212,9 +214,10 @@ def _faults_of_values(trial: RunConf, group: Mapping[str, ParameterRange]) -> It
 
 
 def _values_to_check(name: str, given: ParameterRange) -> tuple[Any, ...]:
-    """Return the values of a range that a trial may fail with: its choices or ends, and for `DIVIDING` those between.
+    """Return the values of a range to try: its choices or its two ends.
 
-    CONSECUTIVE values from the least are enough. If all of them divide a number, their least common multiple does.
+    For a whole-number range of a hyperparameter in `DIVIDING`, up to CONSECUTIVE values from the
+    least are added. They are enough to find a value that does not fit, if there is one.
     """
     values = ends_and_choices(given)
     if not isinstance(given, IntegerRange) or name not in chain(*DIVIDING):

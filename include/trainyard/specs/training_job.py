@@ -181,7 +181,7 @@ class TrainingJobSpec(FromMapping):
             raise SpecError(findings, subject="TrainingJobSpec")
 
     def checks(self) -> Iterator[Iterable[Finding]]:
-        """Yield the findings of each rule; a rule reads the spec only when its findings are read."""
+        """Yield the findings of each rule, as one lazy iterable per rule."""
         return spec_checks(self)
 
     @property

@@ -52,10 +52,10 @@ NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
 
 def spec_checks(spec: TrainingJobSpec) -> Iterator[Iterator[Finding]]:
-    """Yield the findings of each rule: code, cluster, limits, network, channels, values, a built-in algorithm's needs.
+    """Yield the findings of each rule for a training job spec, as one lazy iterator per rule.
 
-    A rule reads the spec only when its findings are read. A partial spec (`reading.check_spec`) ends a rule at the
-    first field that it lacks, so each rule reads few fields.
+    On a partial spec (`reading.check_spec`), a rule ends at the first missing field that it reads.
+    So there are many rules, each of which reads few fields.
     """
     yield _code(spec)
     yield _forwarded(spec)

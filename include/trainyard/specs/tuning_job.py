@@ -138,7 +138,7 @@ class TuningJobSpec(FromMapping):
     def checks(
         self, ranges: Mapping[str, ParameterRange] | None = None
     ) -> Iterator[Iterable[Finding]]:
-        """Yield the findings of each rule; a rule reads the spec only when its findings are read.
+        """Yield the findings of each rule, as one lazy iterable per rule.
 
         Args:
             ranges: the ranges that could be read; None = all.

@@ -73,11 +73,12 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
 def tuning_checks(
     spec: TuningJobSpec, ranges: Mapping[str, ParameterRange] | None = None
 ) -> Iterator[Iterator[Finding]]:
-    """Yield the findings of each rule: trial, objective, ranges, strategy, limits, criteria, parents.
+    """Yield the findings of each rule for a tuning job spec, as one lazy iterator per rule.
+
+    On a partial spec (`reading.check_spec`), a rule ends at the first missing field that it reads.
 
     Args:
-        spec: the spec. Its training job has already been checked. A partial spec ends a rule at the first field that it
-            lacks.
+        spec: the spec. Its training job has already been checked.
         ranges: the spec's ranges that could be read; None = all.
     """
     for name in _NOT_IN_A_TRIAL:

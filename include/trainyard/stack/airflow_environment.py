@@ -99,7 +99,7 @@ def _bundles(home: Home) -> list[dict[str, object]]:
 
 
 def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, Any]:
-    """Return the connection to the engine.
+    """Return the fields of the Airflow connection to the engine.
 
     The stack has one user. Runs may read all files that the user can read, except the stack's own state.
     """

@@ -79,9 +79,10 @@ def engine(home: Home, addresses: Addresses) -> Component:
 def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -> list[Component]:
     """Return Airflow's services, without a log server: all logs are on the local disk.
 
-    The execution API has its own process. In one process with the UI's API it can block for as long as SQLite waits.
-    The UI's API writes its audit log on the event loop and waits for a commit of the tasks' requests, which need the
-    same loop (Airflow 3.3.2, `api_fastapi/logging/decorators.py`).
+    The execution API has its own process. In one process with the UI's API, both can block until
+    SQLite's timeout: the UI's API writes its audit log on the event loop, and this write waits for
+    a task request that has the database lock and needs the same loop (Airflow 3.3.2,
+    `api_fastapi/logging/decorators.py`).
     """
     api = (AIRFLOW, "api-server", "--host", LOOPBACK, "--apps")
     commands = {

@@ -29,7 +29,7 @@ ADOPTION_LIMIT_S = 10.0
 
 
 def main(launcher: int, modules: list[str]) -> int:
-    """Serve requests until stdin ends."""
+    """Serve requests until stdin ends, then return 0."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of imports is not an answer
     for module in modules:

@@ -116,14 +116,14 @@ def summary(view: RunView, report: Report) -> list[str]:
 
 
 def _verdict(verdict: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the rule that ended the training, if one did."""
+    """Yield (label, text) of the rule that ended the training and of its checkpoint, if any."""
     if verdict:
         yield "ended by", f"rule {verdict['rule']}{at_step(verdict['step'])}: {verdict['evidence']}"
         yield "checkpoint", verdict.get("last_checkpoint") or "none"
 
 
 def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield facts of the run's record: losses with the baseline, search, jobs, model, cost and time."""
+    """Yield (label, text) for the summary: losses, search, jobs, model, cost and time."""
     jobs = record.get("jobs") or []
     metrics = {key: value for job in jobs for key, value in job["final_metrics"].items()}
     baseline = (record.get("dataset") or {}).get("unigram_loss")
@@ -162,7 +162,10 @@ def _short(text: str) -> str:
 
 
 def _continuity(continuity: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield the numbers of interruptions and repeated steps, and the command that verifies them."""
+    """Yield (label, text) with the numbers of interruptions and repeated steps; nothing if unknown.
+
+    The text names the command that counts them again.
+    """
     if not continuity or continuity.get("why_unknown"):
         return
     broken, redone = continuity["interruptions"], continuity["steps_redone"]
@@ -173,7 +176,10 @@ def _continuity(continuity: dict[str, Any] | None, run_id: str) -> Iterator[tupl
 
 
 def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the share of the wall time in steps that were not repeated, and the three largest other shares."""
+    """Yield (label, text) with the share of the wall time in steps that were not repeated.
+
+    The text also has the three largest other uses of the time. Yield nothing if no step is timed.
+    """
     if not goodput or not goodput["seconds"].get("stepping"):
         return
     others = sorted(
@@ -185,7 +191,7 @@ def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 
 def _rules(rules: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield the issues that rules found, the first three with name and step."""
+    """Yield (label, text) with the issues that rules found: the first three with name and step."""
     if not rules:
         return
     found = [each for each in rules["verdicts"] if each["issues"]]

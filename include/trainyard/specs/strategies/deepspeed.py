@@ -141,7 +141,7 @@ def trainer_findings(value: object) -> Iterator[Finding]:
 
 
 def stage_of(value: object) -> int:
-    """Return the stage of a configuration, a mapping or its JSON text; 0 without one."""
+    """Return the ZeRO stage in a DeepSpeed configuration (mapping or JSON text); 0 if unset."""
     config = _decoded(value)
     section = config.get("zero_optimization") if isinstance(config, Mapping) else None
     stage = section.get("stage") if isinstance(section, Mapping) else None
@@ -179,7 +179,10 @@ def _zero(zero: object) -> Iterator[Finding]:
 
 
 def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield an error if no number of ranks gives the batch size."""
+    """Yield an error if the batch size is not a multiple of micro batch size x accumulation steps.
+
+    No number of ranks would give such a batch size.
+    """
     whole, micro, steps = (config.get(name) for name in _BATCH)
     if not all(isinstance(each, int) and each > 0 for each in (whole, micro or 1, steps or 1)):
         return
