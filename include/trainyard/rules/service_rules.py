@@ -33,7 +33,9 @@ class ServiceRules:
 
 
 def service_rules(wanted: Sequence[object]) -> ServiceRules:
-    """Return the rules of a conf that the service has; parameters that are not set are left to AWS's defaults.
+    """Return the rules of a conf that SageMaker can evaluate, in the form of a request.
+
+    All other rules are left out. Parameters that are not set have AWS's defaults.
 
     Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` becomes `{"RuleConfigurationName": "Overfit",
     "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}`.
@@ -55,7 +57,13 @@ def service_rules(wanted: Sequence[object]) -> ServiceRules:
 
 
 def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Finding]:
-    """Yield the faults of these rules for an evaluation by the service; none if the evaluator is Trainyard's.
+    """Yield the reasons why SageMaker cannot evaluate the rules of a conf.
+
+    Yield nothing if Trainyard evaluates the rules.
+
+    Args:
+        debugger: the evaluator in the conf, `own` (Trainyard) or `service` (SageMaker).
+        wanted: the rules in the conf.
 
     Raises:
         SpecError: a rule is not valid.

@@ -35,10 +35,10 @@ def upload_pause_s(age_s: float) -> float:
 
 
 def uploaded_until(now: float, *, trains_since: float | None) -> float:
-    """Return the time up to which S3 has all records of a running job, epoch seconds.
+    """Return the epoch seconds up to which S3 has all records of a running job.
 
-    A host uploads its records after a pause. Half a pause and 5 s are allowed for the requests, and for failed ones.
-    Worked: in a job older than an hour, the records of the last 95 s may be missing.
+    A host uploads its records once per pause (`upload_pause_s`). Another half pause and 5 s are allowed for slow and
+    failed uploads. Worked: in a job older than an hour, the records of the last 95 s may be missing.
 
     Args:
         now: epoch seconds.
@@ -49,7 +49,7 @@ def uploaded_until(now: float, *, trains_since: float | None) -> float:
 
 
 def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the pieces of files in one object: name and content.
+    """Yield (file name, content) of each piece of a statistics file in one object.
 
     Args:
         bundle: the object's content.
@@ -106,7 +106,10 @@ class BundledFiles:
             self._kept.setdefault(name, bytearray()).extend(content)
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece of a file and drop all bytes up to its end; empty if its first byte was dropped before."""
+        """Return the bytes of a piece, and drop its file's bytes up to the end of the piece.
+
+        Return no bytes if the first byte of the piece was dropped before.
+        """
         kept = self._kept[piece.name]
         begins = self._sizes[piece.name] - len(kept)
         if piece.start < begins:

@@ -260,7 +260,10 @@ def read_statistics(
 def _whole_file(
     name: str, lines: Iterable[str], keep: Callable[[Record], Record | None] | None
 ) -> tuple[int, list[tuple[float, Record]]] | None:
-    """Return the attempt of a file and its records, each with its time for the order; None without records."""
+    """Return the attempt number of a file, and its kept records as (time, record).
+
+    The time is the latest one up to the record. Return None if no record is kept.
+    """
     reader, attempt, now = StatisticsReader(name), 0, 0.0
     timed: list[tuple[float, Record]] = []
     for line in lines:

@@ -10,7 +10,8 @@ def statistics_place(
 ) -> str | None:
     """Return the S3 prefix of a job's statistics, or None if it uploads none.
 
-    The prefix is that of the service's hook if the request has one; otherwise it is below the checkpoints' prefix.
+    If the request has a DebugHookConfig, the prefix is below its `S3OutputPath`. Otherwise it is
+    below the checkpoints' prefix.
 
     Args:
         job_name: name of the training job.

@@ -29,7 +29,10 @@ class TrainingLogReader:
         self._batch: int | None = None
 
     def read(self, text: str, *, time: float | None = None) -> Record | None:
-        """Return the record of a line, or None if the line has no record."""
+        """Return the record of a log line, or None if the line has none.
+
+        `time` is the time of the line in epoch seconds.
+        """
         line = TrainingLine.parse(text)
         if line is None or (step := line.step) is None:
             return None
@@ -89,7 +92,7 @@ def read_rows(
 
     Args:
         rows: the lines, each with time_ms, job, stream and line, in any order.
-        facts: facts from the conf.
+        facts: values from the conf that records need, such as the number of tokens per step.
         ends: end of each attempt in epoch seconds, by its number (`ends_of`).
         failures: failure reasons by job name, because the NaN that ended a job is on no line of its log.
     """
@@ -154,7 +157,10 @@ def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Record]:
-    """Yield the mark of an attempt's end if the end is known and later than the attempt's last line."""
+    """Yield a record of kind `ended` at the end of an attempt.
+
+    Yield nothing if the end is unknown, or not later than the attempt's last record (`last`).
+    """
     if attempt in ends and ends[attempt] > (last.time or 0.0):
         yield MarkRecord(kind="ended", step=last.step, time=ends[attempt])
 

@@ -28,7 +28,7 @@ class FeatureImportanceOverweight(Rule):
     tensor_regex: str = ".*feature_importance/weight"
 
     def judge(self, record: Trees) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield the result for one record; nothing if it has at most `nfeatures` features."""
         ranked = sorted(record.feature_importance.items(), key=lambda pair: -pair[1])
         if len(ranked) <= self.nfeatures:
             return
@@ -57,7 +57,7 @@ class TreeDepth(Rule):
     depth: int = 4
 
     def judge(self, record: Trees) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield the result for one record; nothing if its largest node id is unknown."""
         if record.largest_node_id is not None:
             deepest = int(math.log2(max(1, record.largest_node_id)))
             yield Judgement(

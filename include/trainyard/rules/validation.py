@@ -20,7 +20,8 @@ class Overfit(Rule):
     """The validation loss is above (1 + `ratio_threshold`) times the training loss, `patience` times in a row.
 
     The ratio is (validation - mean training) / mean training, over the training losses since the previous validation.
-    Source: SageMaker Developer Guide, Overfit. Worked: 2.3 and 2.0 give 0.15.
+    Source: SageMaker Developer Guide, Overfit. Worked: a validation loss of 2.3 and a mean training loss of 2.0 give
+    0.15.
 
     Attributes:
         needs_worse: count only validations that are worse than the best one, because a gap is harmless while the
@@ -89,8 +90,9 @@ class Overtraining(Rule):
     """The training or validation loss did not improve by more than `delta` over the last `patience_*` observations.
 
     This is the criterion of early stopping. Source: SageMaker Developer Guide, Overtraining, which does not state
-    whether one of the two losses is enough; here it is. The robust profile evaluates the validation loss only. It
-    needs at least half of all validations without an improvement, since losses fall like a power of the steps.
+    whether one of the two losses is enough; here it is. The robust profile (Trainyard's defaults) evaluates the
+    validation loss only. In this profile, at least half of all validations must be without an improvement, because
+    losses fall like a power of the steps.
 
     Attributes:
         patience_train: observations of the training loss; None ignores this loss.

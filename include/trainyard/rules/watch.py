@@ -10,8 +10,8 @@ The specification:
 Output: one line of JSON per change, `{"verdicts": [{"name", "status", "details", "step", "worst", ...}]}`, with the
 rules that changed. The last line has `"is_final": true`, all rules, and `document`, the content of rules.json.
 
-Input: `{"trains_since": 1795000000.0}` when the instances begin to train, and the same with null when they no longer
-train. At the end of the input the process evaluates the content written so far, and exits.
+Input: `{"trains_since": 1795000000.0}` when the instances begin to train, and `{"trains_since": null}` when they no
+longer train. At the end of the input the process evaluates the content written so far, and exits.
 
 A rule whose configuration is invalid has the status `Error`; the other rules are evaluated.
 """
@@ -43,7 +43,10 @@ POLL_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate the rules until the input ends."""
+    """Evaluate the rules until the input ends; return the exit status, which is 0.
+
+    The only argument is the path of the specification.
+    """
     path = Path((sys.argv[1:] if argv is None else argv)[0])
     watch = RunningWatch(json.loads(path.read_bytes()), out=sys.stdout)
     watch.run(sys.stdin)
@@ -145,7 +148,10 @@ def _mark(reported: Mapping[str, Any]) -> tuple[str, int]:
 def _read_rules(
     wanted: Sequence[Mapping[str, Any]],
 ) -> tuple[list[ConfiguredRule], list[dict[str, Any]]]:
-    """Return the valid rules, and a report on each invalid one."""
+    """Return the rules to evaluate, and a report on each rule that is invalid or not supported.
+
+    A report has the form of the output's verdicts, with the status `Error`.
+    """
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:

@@ -39,7 +39,7 @@ class WeightUpdateRatio(Rule):
     epsilon: float = 1e-9
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each weight whose update ratio is known; nothing between evaluations."""
         if self.num_steps and record.step % self.num_steps:
             return
         for name, each in record.collection(WEIGHTS).items():
@@ -207,7 +207,7 @@ class AllZero(Rule):
     threshold: float = 100.0
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each selected tensor whose share of zeros is known; none without a selection."""
         if self.collection_names is None and self.tensor_regex is None:
             return
         chosen = selected(
@@ -243,7 +243,7 @@ class TensorVariance(Rule):
     min_threshold: float | None = None
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each selected tensor with a known variance; nothing without a threshold."""
         if self.max_threshold is None and self.min_threshold is None:
             return
         high = math.inf if self.max_threshold is None else self.max_threshold

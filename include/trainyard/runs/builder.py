@@ -155,7 +155,7 @@ def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with None in place of NaN and infinity, at any depth, which JSON cannot represent."""
+    """Return the mapping with None in place of NaN and infinity at any depth: JSON has neither."""
     return {key: _finite(value) for key, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Metrics in an evaluation.json, and other numbers that any script wrote."""
+"""Reading of numbers from JSON that a user's script wrote, such as evaluation.json."""
 
 from __future__ import annotations
 

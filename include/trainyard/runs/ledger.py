@@ -73,7 +73,7 @@ class LedgerEntry:
         return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
 
     def settled(self, snapshot: Mapping[str, Any] | None, *, at: float) -> Self:
-        """Return the settled entry.
+        """Return this entry, settled with the final status and cost of its resource.
 
         Args:
             snapshot: the ended job (`JobSnapshot.to_dict`); None if the service has no such job.
@@ -140,7 +140,7 @@ class Ledger:
 
     @classmethod
     def of(cls, entries: Iterable[LedgerEntry]) -> Self:
-        """Return the ledger of these entries."""
+        """Return the ledger of these entries, which may be in any order."""
         return cls(entries=tuple(sorted(entries, key=lambda each: (each.intended_at, each.name))))
 
     @property

@@ -26,7 +26,7 @@ def run_measurement(record: RunRecord, conf: BaseRunConf) -> RunMeasurement | No
 
     Args:
         record: record of the run.
-        conf: conf with which the run was planned, before a search chose hyperparameters.
+        conf: conf with which the run was planned, before a tuning job chose hyperparameters.
     """
     if record.status != SUCCEEDED or record.ended_at is None or record.wall_seconds is None:
         return None
@@ -67,7 +67,7 @@ def _measurement(
 ) -> JobMeasurement:
     """Return the measurement of a job on its actual instances, which may be those of any capacity tier.
 
-    The seconds on instances are divided by `num_jobs`, the trials of a search.
+    `num_jobs` is the number of trials of a tuning job, otherwise 1. The seconds on instances are divided by it.
     """
     count, ranks = job.instance_count, work.num_ranks // work.instance_count * job.instance_count
     got = replace(

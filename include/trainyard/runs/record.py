@@ -70,7 +70,7 @@ class JobRecord:
         training_plan: ARN of the plan whose instances it used; None without one.
         attempts: number of jobs that the task has created so far, including this one.
         artifact_sha256: SHA-256 of the object at `artifact_uri`.
-        transitions: secondary statuses, each with status, start, end, message (epoch seconds).
+        transitions: secondary statuses, each with status, message, and start and end in epoch seconds.
         cost: `JobCost.to_dict()`.
         image_digest: digest of the image when the job was created; `image_digest_unknown`: why it is not known.
         rung: number of the capacity tier, from 0; `rung_reason`: why the job used it.
@@ -210,8 +210,8 @@ class RunRecord:
             - saved_usd: amount that spot saved; on_demand_usd: the cost of the same seconds without spot;
               saved_fraction: saved_usd / on_demand_usd.
             - tokens_trained, usd_per_million_tokens, usd_per_epoch: for all attempts of the training.
-            - usd_per_loss_point: training cost per whole point by which the validation loss fell from its first
-              measurement to its lowest.
+            - usd_per_loss_point: training cost divided by the decrease of the validation loss from its first
+              value to its lowest.
             - note: a remark on the prices.
             - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
             - deployment: on AWS, the name of the Airflow deployment, which the bill's tags have.

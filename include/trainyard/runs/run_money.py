@@ -100,7 +100,10 @@ def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> flo
 
 
 def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:
-    """Return preflight's estimate, and the relative difference of the actual cost from its expected value."""
+    """Return `estimate_usd`, preflight's estimate, and `estimate_error`.
+
+    The error is the relative difference of the actual cost from the expected one; None if unknown.
+    """
     usd = (plan.get("estimate") or {}).get("usd")
     expected = usd["expected"] if usd else None
     return {
@@ -112,7 +115,10 @@ def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, An
 def _per_unit(
     amounts: Sequence[float | None], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the cost per million tokens, per epoch and per point of loss; `amounts` has the cost of each attempt."""
+    """Return the members of `RunRecord.cost` on tokens, epochs and loss points, by name.
+
+    `amounts` has the cost of each attempt of the training; an unknown cost is None.
+    """
     known, is_complete = sum_usd(amounts)
     training = known if amounts and is_complete else None
     tokens = _tokens_trained(history, conf)

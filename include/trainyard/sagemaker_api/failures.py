@@ -333,7 +333,10 @@ def _failed(
     *,
     raised: str | None = None,
 ) -> TrainingRunError:
-    """Return the error; `raised` is the log line that names the exception, if the reason names none."""
+    """Return the error of class `kind` for an ended job.
+
+    `raised` is the log line that names the exception; None if the job's failure reason names it.
+    """
     reason = _reason(snapshot)
     got = "\n".join(each for each in (reason, raised) if each) or None
     what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {summary}"

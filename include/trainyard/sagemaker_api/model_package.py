@@ -94,7 +94,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
 
 
 def without_card(request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a CreateModelPackage request without its model card; None if it has none."""
+    """Return a CreateModelPackage request without its model card; None if the request has no card."""
     if "ModelCard" not in request:
         return None
     return {key: value for key, value in request.items() if key != "ModelCard"}

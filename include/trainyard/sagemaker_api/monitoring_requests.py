@@ -38,7 +38,7 @@ class MonitoredTraining:
 
     @property
     def hosts(self) -> list[str]:
-        """The dimension `Host` of every instance of every attempt."""
+        """Values of the dimension `Host`, one for every instance of every attempt."""
         return [
             f"{job}/algo-{number}"
             for number in range(1, self.num_hosts + 1)

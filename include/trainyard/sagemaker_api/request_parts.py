@@ -82,7 +82,10 @@ def folder_uri(uri: str) -> str:
 
 
 def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training job's request, or a search's job definition, with a `/` at the end of the checkpoint prefix."""
+    """Return a training job's request with a `/` at the end of its checkpoint prefix.
+
+    A tuning job's training job definition is changed in the same way.
+    """
     config = job.get("CheckpointConfig")
     if not isinstance(config, Mapping) or not isinstance(config.get("S3Uri"), str):
         return dict(job)
@@ -90,7 +93,9 @@ def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
-    """Return the environment variables with the training scripts' S3 prefixes for checkpoints and statistics.
+    """Return the environment variables that name the S3 prefixes for checkpoints and statistics.
+
+    The training scripts upload to these prefixes.
 
     The prefix of the statistics is not below that of the checkpoints: SageMaker restores everything below the latter to
     every host. Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
@@ -121,7 +126,7 @@ def checkpoints_of(request: Mapping[str, Any]) -> str | None:
 
 
 def puts_statistics(request: Mapping[str, Any]) -> bool:
-    """Return whether the job of a training request gets a prefix for its hosts' statistics."""
+    """Return whether a training request's environment names an S3 prefix for the hosts' statistics."""
     return STATISTICS_VARIABLE in (request.get("Environment") or {})
 
 
@@ -160,7 +165,7 @@ def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
 
 
 def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
-    """Add environment variables to a Create request, or, for a search, to its job definitions.
+    """Add environment variables to a Create request, or to a tuning request's job definitions.
 
     Variables that are already set keep their values. An AutoML request has no environment and stays unchanged.
     """

@@ -31,7 +31,7 @@ class RuleStop:
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        """The tags of the stop. Worked value: `NonFinite@77`."""
+        """The job's tags that store this stop. Worked: rule NonFinite at step 77 is `NonFinite@77`."""
         name = _NOT_IN_TAGS.sub("_", self.rule)[: _MOST_VALUE - 20]
         action = {"Key": _ACTION_KEY, "Value": "fail" if self.fails else "stop"}
         onset = [] if self.onset is None else [{"Key": _ONSET_KEY, "Value": str(self.onset)}]
@@ -78,7 +78,10 @@ def service_stop(
 
 
 def rule_evaluations(description: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the rules in a DescribeTrainingJob response: name, status, details, and whether they stop the job."""
+    """Return `name`, `status` and `details` of each rule in a DescribeTrainingJob response.
+
+    `stops` is whether an issue of the rule stops the job.
+    """
     stopping = {
         each["RuleConfigurationName"]
         for each in description.get("DebugRuleConfigurations", ())

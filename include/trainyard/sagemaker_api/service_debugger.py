@@ -64,7 +64,7 @@ def settings_of_service(spec: TrainingJobSpec) -> str:
 
 
 def members_of_service(request: Mapping[str, Any]) -> str:
-    """Return the members of a CreateTrainingJob request for SageMaker Debugger and Profiler, as text."""
+    """Return the names of the request's members for Debugger and Profiler, with the rules' names."""
     return _setting_names({name: request.get(name) for name in _MEMBERS})
 
 

@@ -59,7 +59,10 @@ def end_after_ranks(child: subprocess.Popen[bytes], program: str, signalled: set
 
 
 def signal_ranks(program: str) -> list[int]:
-    """Send SIGTERM to the processes of this container that run the program, but not to the ones that they forked."""
+    """Send SIGTERM to the ranks of this container that run the program; return their pids.
+
+    Processes that a rank forked, such as data loaders, receive no signal.
+    """
     parents = dict(running(program))
     ranks = [pid for pid, parent in parents.items() if parent not in parents]  # no data loader
     for pid in ranks:
@@ -81,7 +84,7 @@ def running(program: str) -> Iterator[tuple[int, int]]:
 
 
 def command_line(folder: Path) -> list[str]:
-    """Return the arguments of a process.
+    """Return the arguments of the process with this folder in /proc.
 
     Raises:
         OSError: the process has ended.

@@ -277,7 +277,10 @@ def hyperparameters_of(description: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def settings_of(description: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """Return all environments and hyperparameters in a Describe response, also those of a search's definitions."""
+    """Return all environments and hyperparameters in the Describe response of a job.
+
+    Those of a tuning job's training job definitions are included.
+    """
     definitions = description.get("TrainingJobDefinitions") or [
         description.get("TrainingJobDefinition", {})
     ]

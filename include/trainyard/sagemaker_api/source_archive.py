@@ -114,7 +114,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _with_imported(files: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the files, and those of Trainyard's modules that scripts import and the folder does not have."""
+    """Return the files by path in the archive, with the Trainyard modules that scripts import.
+
+    A module that the folder already has is not replaced.
+    """
     scripts = [path for name, path in files.items() if name.endswith(".py")]
     added: dict[str, Path] = {}
     has_own_watch = any(name.startswith(f"{WATCH.name}/") for name in files)

@@ -34,6 +34,6 @@ class StopCause(StrEnum):
 
 
 def stop_cause(tags: Iterable[Mapping[str, str]]) -> StopCause | None:
-    """Return the reason in a job's tags, or None."""
+    """Return the reason in a job's tags, or None if Trainyard did not stop the job."""
     values = {each["Value"] for each in tags if each["Key"] == _KEY}
     return next((cause for cause in StopCause if str(cause) in values), None)

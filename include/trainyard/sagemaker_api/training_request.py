@@ -165,7 +165,10 @@ def _strategy(spec: TrainingJobSpec) -> dict[str, object]:
 
 
 def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
-    """Return TensorFlow's `model_dir`, a folder for models and checkpoints; the user's `model_dir` takes precedence."""
+    """Return the hyperparameter `model_dir` of TensorFlow's toolkit; empty for other frameworks.
+
+    It is the folder for models and checkpoints. A `model_dir` of the user takes precedence.
+    """
     if spec.framework != "tensorflow":
         return {}
     is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN
@@ -174,9 +177,10 @@ def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
 
 
 def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
-    """Return the channel with the code, for a container without network access; the SDK v2 has the same channel.
+    """Return the channel with the code, for a job without network access; otherwise empty.
 
-    If the other channels name instance groups, this channel names all groups; otherwise the service rejects the job.
+    The SDK v2 has the same channel. If the other channels name instance groups, this channel names all groups;
+    otherwise the service rejects the job.
     """
     if not (spec.entry_point and spec.enable_network_isolation):
         return {}
@@ -189,7 +193,7 @@ def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, C
 
 
 def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the members about the instances' network and about spot capacity."""
+    """Return the request's members for network, encryption of its traffic, and spot capacity."""
     return {
         "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
         "EnableNetworkIsolation": spec.enable_network_isolation or None,
@@ -380,7 +384,7 @@ def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
 
 
 def _watching(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the members about checkpoints, retries, debugging, tracking and registration."""
+    """Return the request's members for checkpoints, retries, debugging, tracking and registration."""
     checkpoints = {
         "S3Uri": spec.checkpoint_s3_uri,
         "LocalPath": spec.checkpoint_local_path,

@@ -192,7 +192,10 @@ def _definition(trial: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
 
 
 def _first_to_be_had(resources: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
-    """Return instance preferences in the form of a tuning job. Each trial gets the first type with capacity."""
+    """Return a training request's instance preferences as a tuning job's resource configuration.
+
+    Each trial gets the first instance type with capacity.
+    """
     count = resources.get("InstanceCount", 1)
     return present(
         {

@@ -1,4 +1,4 @@
-"""A search and its trials, read from the service's responses."""
+"""A tuning job (search) and its trials, read from the service's responses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFacts:
-    """Members of the Describe response that only searches have; `JobSnapshot` has those of all jobs.
+    """Members of the Describe response that only tuning jobs (searches) have.
+
+    `JobSnapshot` has the members of all kinds of jobs.
 
     Attributes:
         objective_type: `Minimize` or `Maximize`.
         best_name: the best training job, which may be from a parent search; None until there is one.
-        best_value: value of its objective.
-        best_tuned: its tuned hyperparameters as wire text.
-        static: the static hyperparameters of its definition, without those of the service and the toolkit.
+        best_value: objective of the best training job.
+        best_tuned: tuned hyperparameters of the best training job, as wire text.
+        static: static hyperparameters of its training job definition, without those of the service and the toolkit.
         counters: numbers of trials and of objectives by state. They change whenever a trial changes its state.
         has_criteria: whether completion criteria may end the search before all its trials have run.
         max_jobs: largest number of trials; None if the search sets none.
@@ -133,7 +135,7 @@ def trial_of(
 
 
 def with_early_stops(trials: Sequence[Trial], *, was_cut: bool) -> list[Trial]:
-    """Return the trials of an ended search, with a mark on those that early stopping ended.
+    """Return the trials of an ended tuning job; `is_early_stopped` marks those ended by early stopping.
 
     Args:
         trials: all trials of the search.

@@ -41,8 +41,8 @@ _MAX_FOOTER_BYTES = 64 * 1024**2
 class ArrowTable(ChangingSchema):
     """Arrow files of one schema.
 
-    A remote file is copied to the folder of the reading while it is read. Rows with strings that are not UTF-8 are bad
-    rows, but the caller checks the strings of a text column.
+    A remote file is copied to a local folder while it is read. Rows with strings that are not UTF-8 are reported as bad
+    rows. If only a text column is read (`text_column`), the caller checks its strings.
 
     Raises:
         DataError: the first file cannot be read, or the names of its columns are not unique or not UTF-8.

@@ -27,7 +27,7 @@ _REPLAY_ROWS = 65_536
 def balance(
     split: str, parts: Sequence[LocalShard], folder: Path, *, num_shards: int, finished: Finished
 ) -> None:
-    """Write the rows of `parts`, the first pass's shards, in order, as `num_shards` shards.
+    """Write the rows of the first pass's shards (`parts`), in their order, as `num_shards` shards.
 
     The shards have about the same number of tokens, or of rows if the data set has columns. No shard is empty.
 

@@ -146,7 +146,10 @@ def _known(
 def _with_target(
     table_batch: TableBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
 ) -> pa.RecordBatch:
-    """Return the rows with a target, which must be finite if it is a float; the others are bad rows."""
+    """Return the rows with a usable target; report those with a missing or infinite one as bad rows.
+
+    All rows are returned if no column is the target.
+    """
     import pyarrow.compute as pc
     from pyarrow.types import is_floating
 

@@ -124,7 +124,7 @@ class _Rule(NamedTuple):
     Attributes:
         permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
-        names: texts; the message suggests the valid one that is nearest to a wrong value.
+        names: texts that the message may suggest in place of a wrong value, if valid and similar to it.
         next_step: correction of a wrong value.
     """
 

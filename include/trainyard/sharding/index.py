@@ -67,7 +67,7 @@ class Split:
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Split:
-        """Return the split of these shards, with their positions in it."""
+        """Return the split with these shards, in order; set the shards' first row and first token."""
         first_rows = [0, *accumulate(shard.rows for shard in shards)]
         first_tokens = [0, *accumulate(shard.num_tokens or 0 for shard in shards)]
         has_tokens = shards[0].num_tokens is not None
@@ -171,7 +171,10 @@ def dataset_uri(destination: str, fingerprint: str) -> str:
 
 
 def part_name(part: int) -> str:
-    """Return the name of the index of one part, of several processes', below the data set's prefix."""
+    """Return the path of one part's index below the data set's prefix; `part` counts from 0.
+
+    Each process of a sharding by several processes writes one part.
+    """
     return f"parts/part-{part:05d}.json"
 
 

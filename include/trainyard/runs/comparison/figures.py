@@ -189,7 +189,7 @@ def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
 
 
 def _places(record: ComparisonRecord) -> Iterator[tuple[CellRecord, int]]:
-    """Yield each measured cell with its index among the cells of its strategy."""
+    """Yield each measured cell (strategy and ranks) with its index among its strategy's cells."""
     seen: dict[str, int] = {}
     for each in record.measured:
         yield each, seen.get(each.strategy, 0)

@@ -58,7 +58,14 @@ class Knee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Findings over all cells. `reference`: the cell that the others' losses are compared with."""
+    """Findings over all measured cells (strategy and number of ranks). Cells are given by name.
+
+    Attributes:
+        reference: the cell with whose losses those of the other cells are compared.
+        knees: for each strategy, the number of ranks that is still worth its cost.
+        fastest: the cell with the most samples/s.
+        cheapest: the cell with the lowest cost of an epoch; None if no cost is known.
+    """
 
     reference: str | None
     rows: tuple[FindingRow, ...]
@@ -183,7 +190,10 @@ def _base(strategy: str, record: ComparisonRecord, reference: CellRecord) -> Cel
 def _points(
     record: ComparisonRecord, strategy: str, reference: CellRecord
 ) -> list[tuple[int, float]]:
-    """Return (ranks, samples/s) of the strategy's measured cells and of their base cell, fewest ranks first."""
+    """Return (ranks, samples/s) of the strategy's measured cells, fewest ranks first.
+
+    The cell with which their speed is compared (`FindingRow.base`) is included.
+    """
     own = {each.ranks: _speed(each) for each in record.measured if each.strategy == strategy}
     base = _base(strategy, record, reference)
     return sorted({base.ranks: _speed(base), **own}.items())
@@ -194,7 +204,7 @@ def _speed(cell: CellRecord) -> float:
 
 
 def _gain(a: int, x: float, b: int, y: float) -> float:
-    """Return the samples/s that each rank adds between `a` and `b` ranks."""
+    """Return the samples/s that each rank adds, from `a` ranks with `x` samples/s to `b` with `y`."""
     return (y - x) / (b - a)
 
 

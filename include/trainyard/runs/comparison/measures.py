@@ -25,7 +25,7 @@ class Measures:
     Attributes:
         samples_per_second: over all ranks, after the warm-up and before the profiled steps, without evaluations and
             checkpoints.
-        slowest, fastest: the least and the most samples/s of a single step line.
+        slowest, fastest: lowest and highest samples/s of any single step line in metrics.jsonl.
         units_per_second: the same speed in the task's `unit`, tokens or samples.
         steps_measured: number of steps that these speeds cover.
         losses: training loss by step.
@@ -59,7 +59,7 @@ def measures_in(files: Mapping[str, Sequence[str]], *, units_per_sample: int) ->
 
     Args:
         files: the lines of each file, by its path in the archive.
-        units_per_sample: see `measures_of`.
+        units_per_sample: tokens per sample, if the speed is logged in tokens.
     """
     by_name = {path.rpartition("/")[2]: lines for path, lines in files.items()}
     summaries = list(json_objects(["".join(by_name.get(_SUMMARY_FILE, ()))]))
@@ -121,7 +121,9 @@ def _speed(
     *,
     profiled_from: float,
 ) -> dict[str, Any]:
-    """Return the speed over the lines after the warm-up and before the profiled steps, which are slower.
+    """Return the fields of `Measures` about speed, by name; empty if the speed is unknown.
+
+    They cover the step lines after the warm-up and before the profiled steps, which are slower.
 
     The rate of a line covers the steps since the previous line. Worked: 5 steps of 16 samples at 80 samples/s take
     1.0 s and 5 steps at 160 samples/s take 0.5 s: 160 samples in 1.5 s are 106.7 samples/s, not 120.

@@ -138,7 +138,7 @@ def _measured_steps(record: ComparisonRecord) -> str:
 
 
 def _strategies(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
-    """Yield each strategy once, with its distinguishing settings."""
+    """Yield the name of each strategy, and its entry point, distribution and hyperparameters."""
     for name in dict.fromkeys(each.strategy for each in record.cells):
         cell = next(each for each in record.cells if each.strategy == name)
         own = (
@@ -155,7 +155,7 @@ def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
 
 
 def _images(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
-    """Yield each image with its digest, and the cells that trained in it."""
+    """Yield (label, text) of each image: the cells that trained in it; its URI and digest."""
     cells: dict[tuple[str, str | None], list[str]] = {}
     for each in record.cells:
         if each.image_uri is not None:

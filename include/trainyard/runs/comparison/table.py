@@ -34,7 +34,7 @@ def table_lines(record: ComparisonRecord, findings: Findings) -> list[str]:
 
 
 def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
-    """Return the texts of a measured cell, with units."""
+    """Return the texts of a measured cell by column heading, with units."""
     measures = cell.measures
     return {
         "samples/s": _number(measures.samples_per_second),

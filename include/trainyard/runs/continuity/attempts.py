@@ -45,7 +45,7 @@ class Life:
 
     @property
     def seconds_on_instances(self) -> float:
-        """Seconds with instances, by which the job's bill is divided among its attempts."""
+        """Seconds in which the attempt had instances; a job's bill is divided in proportion to them."""
         return _seconds(self.span.ready_at, self.span.ended_at)
 
     def lost_work_seconds(self, kept_until: int) -> float:

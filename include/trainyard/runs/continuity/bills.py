@@ -30,7 +30,10 @@ def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
 
 
 def shares_of(lives: Sequence[Life]) -> list[BillShare]:
-    """Return each attempt's share of its job's bill, by time on instances; equal shares if no attempt had any."""
+    """Return each attempt's share of its job's bill, in proportion to its time on instances.
+
+    If no attempt of a job had instances, their shares are equal.
+    """
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:

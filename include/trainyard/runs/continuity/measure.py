@@ -156,7 +156,10 @@ def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
 
 
 def _lineage_sums(lives: Sequence[Life], attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Return the sums over the surviving steps, and facts of the last start, such as seed and batch size."""
+    """Return the fields of `Continuity` about surviving steps, seed and batch size, by name.
+
+    Return an empty mapping if no attempt has a start.
+    """
     starts = [each.start for each in lives if each.start]
     if not starts:
         return {}
@@ -202,7 +205,7 @@ def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Coverage of the sample positions of some steps by step lines, in samples.
+    """Numbers of sample positions of a range of steps, by how often step lines cover them.
 
     Attributes:
         seen: positions that are covered at least once.

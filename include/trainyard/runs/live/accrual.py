@@ -15,7 +15,9 @@ _SEARCHES = frozenset({"tuning", "automl"})
 
 
 def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
-    """Return the cost of a job so far in USD; None if it is unknown, as for a search before its billed time is known.
+    """Return the cost of a job so far in USD; None if it is unknown.
+
+    The cost of a tuning or AutoML job is unknown until its billed seconds are known.
 
     Args:
         job: snapshot of the job as a mapping (`JobSnapshot.to_dict`).

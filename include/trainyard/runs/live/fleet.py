@@ -29,7 +29,9 @@ def fleet_page(
     costs: Mapping[tuple[str, str], float | None],
     now: float,
 ) -> dict[str, Any]:
-    """Return one row per run, and the total cost of the runs that run now or ended today or this month.
+    """Return the data of the page: one row per listed run, and the spend of today and this month.
+
+    The spend of a period is the total cost of the runs that run now or ended in this period.
 
     Args:
         runs: the listed runs, newest first, with the results of preflight and report.
@@ -61,7 +63,7 @@ def month_start(now: float) -> datetime:
 
 
 def _money(run: RunRow, so_far_usd: float | None) -> dict[str, Any]:
-    """Return the members of a run's row from which the spend is summed."""
+    """Return the part of a run's row that the spend is summed from: DAG, team, end and cost."""
     team = run.result(TaskId.PREFLIGHT).get("team")
     return {
         "dag_id": run.dag_id,
@@ -131,7 +133,7 @@ def _job_usd(job: Mapping[str, Any]) -> float | None:
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the training's image and its digest; a value that the report lacks is left out."""
+    """Return `image_uri` and `image_digest` of the training; values that are unknown are left out."""
     image = mapping(report.get("image"))
     names = ("image_uri", "image_digest")
     return {name: image[name] for name in names if isinstance(image.get(name), str)}
@@ -181,12 +183,12 @@ def _since(rows: Sequence[Mapping[str, Any]], moment: float) -> list[Mapping[str
 
 
 def _sums(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
-    """Return the cost of runs by the value of one of their fields."""
+    """Return the total cost of the runs (`_sum`) for each value of the field `key`."""
     names = dict.fromkeys(row[key] for row in rows)
     return {name: _sum([row for row in rows if row[key] == name]) for name in names}
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the total cost of runs, and whether the cost of each run is known."""
+    """Return the sum of the runs' known costs (`usd`), and whether all are known (`is_complete`)."""
     usd, is_complete = sum_usd(row["cost_usd"] for row in rows)
     return {"usd": usd, "is_complete": is_complete}

@@ -143,7 +143,10 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 
 
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]], *, has_all_jobs: bool) -> dict[str, Any]:
-    """Return the cost from the report of an ended run, or from the jobs so far."""
+    """Return the run's cost, savings, estimate and limits in USD, for its page.
+
+    The cost is that in the report of an ended run, otherwise the cost of the jobs so far.
+    """
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
     reported = run.number(TaskId.REPORT, "cost_usd") if run.is_over else None
@@ -164,7 +167,10 @@ def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]], *, has_all_jobs: bool)
 def _goodput(
     run: RunRow, jobs: Sequence[Mapping[str, Any]], events: TrainingEvents | None, *, now: float
 ) -> dict[str, Any] | None:
-    """Return the wall time by cause so far. The report is more exact: it also reads the ranks' statistics."""
+    """Return the wall time by cause so far, as `Goodput.to_dict`; None before the run's start.
+
+    The report is more exact, because it also reads the ranks' statistics.
+    """
     if run.start is None:
         return None
     working = [
@@ -238,7 +244,10 @@ def _checkpoints(events: TrainingEvents | None) -> list[dict[str, Any]]:
 
 
 def _settings(run: RunRow) -> Iterator[dict[str, Any]]:
-    """Yield the run's settings in the order of their declaration; those that differ from the defaults are marked."""
+    """Yield name and value of each setting, and whether it `differs` from its default.
+
+    The settings are in the order of their declaration.
+    """
     conf = run.settings
     is_script = run.result(TaskId.PREFLIGHT).get("conf_type") == ScriptConf.__name__
     kind = ScriptConf if is_script else RunConf

@@ -90,7 +90,7 @@ def find_outliers(times: Sequence[StepTime], records: Iterable[Record]) -> Outli
 
 
 def _usual(times: Sequence[StepTime]) -> Mapping[tuple[int, Part], float]:
-    """Return the median of each part on each rank."""
+    """Return the median seconds of each part on each rank, by (rank, part)."""
     by_rank = groupby(sorted(times, key=attrgetter("rank")), key=attrgetter("rank"))
     return {
         (rank, part): median(each.parts[part] for each in own)

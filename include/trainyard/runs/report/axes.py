@@ -147,7 +147,8 @@ def linear_axis(
 ) -> Axis:
     """Return the axis of the values, with a margin of 6 % of their spread at both ends.
 
-    The margin below is left out with `from_zero`, and if the lowest value is 0.
+    With `from_zero`, the axis begins at 0, or at the lowest value if that is negative. An axis whose lowest value is 0
+    also begins there.
     """
     low, high = min(values), max(values)
     if from_zero:

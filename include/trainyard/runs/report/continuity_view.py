@@ -92,7 +92,7 @@ def continuity_view(record: RunRecord) -> ContinuityView | None:
 
 
 def _sentence(found: Continuity) -> tuple[str, str]:
-    """Return the interruptions and their consequences in one sentence, and its tone."""
+    """Return a sentence on the interruptions and their consequences, and its tone (good, warn, bad)."""
     breaks = _breaks(found)
     redone = f"{found.steps_redone:,} {_plural('step', found.steps_redone)} redone"
     if found.samples_repeated or found.samples_missed:

@@ -109,10 +109,10 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None without verdicts.
+    """Return the rules section; None if there is nothing to report.
 
-    For a user's script without verdicts, return a section that states why there are none. If the watch of the training
-    failed, the section begins with that.
+    A run without verdicts has a section with the reason if it ran a user's script, or if the task `watch_rules` failed.
+    If that task failed, the section begins with that.
     """
     if record.rules is None or not record.rules["verdicts"]:
         if record.has_failed_watch:
@@ -131,7 +131,7 @@ def rules_view(record: RunRecord) -> RulesView | None:
 
 
 def _empty_section(sentence: str) -> RulesView:
-    """Return the section without a verdict."""
+    """Return a rules section with a sentence and no verdicts."""
     return RulesView(
         sentence=sentence,
         tone="warn",

@@ -397,7 +397,7 @@ def _saved(cost: Mapping[str, Any]) -> str | None:
 def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
     """Return the estimate with the actual cost; None without an estimate.
 
-    `$1.20 ($0.90 to $2.10), actual $1.31, +9 %`
+    Example: `$1.20 ($0.90 to $2.10), actual $1.31, +9 %`.
     """
     usd, error = cost.get("estimate_usd"), cost.get("estimate_error")
     if not usd:
@@ -409,7 +409,7 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
 def _billed(cost: Mapping[str, Any]) -> str | None:
     """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None if both are unknown.
 
-    `$1.33, +1.5 % of the ledger, by 2026-11-25`
+    Example: `$1.33, +1.5 % of the ledger, by 2026-11-25`. The percentage is the difference from the ledger's total.
     """
     bill, due_at = cost.get("bill"), cost.get("bill_due_at")
     if bill is None or bill["usd"] is None:
