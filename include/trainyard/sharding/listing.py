@@ -668,7 +668,7 @@ def _named(names: list[str]) -> tuple[int, str]:
 
 
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:
-    """Yield files until they reach `max_source_bytes`; 0 is no limit. The last file may be cut.
+    """Yield files until they reach `max_source_bytes`; 0 means no limit. The last file may be cut.
 
     A Megatron index does not count as bytes. It is omitted if its array is omitted.
     """

@@ -210,7 +210,7 @@ def _plan(
 
 
 def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
-    """Return the content type of a column: `category`, `bool`, a kind of time, or else its dtype.
+    """Return the content type of a column: `category`, `bool`, a kind of time, otherwise its dtype.
 
     The dtype alone is ambiguous: an int32 may be a category, a float64 a time. Units of times are
     omitted, because all times are stored in seconds.
