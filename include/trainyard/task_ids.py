@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TaskId(StrEnum):
-    """A task of a run. DAGs with the same step use the same id."""
+    """Task ids of the DAGs. A step of several DAGs, such as `train`, has one id in all of them."""
 
     PREFLIGHT = "preflight"
     CHECK_DATA = "check_data"

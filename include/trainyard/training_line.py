@@ -76,7 +76,10 @@ class TrainingLine:
             return None
 
     def positions(self) -> tuple[int, int] | None:
-        """Return the positions [first, end) of `samples=first:end`; None if they are absent."""
+        """Return the range of the data set's samples in the line, from `samples=first:end`.
+
+        The result is `(first, end)`; `end` is not included. None if the line has no such range.
+        """
         first, _, end = self.values.get("samples", "").partition(":")
         return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None
 

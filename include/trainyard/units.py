@@ -34,7 +34,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_usd(amount: float | None) -> str:
-    """Return an amount of money; `unknown` for None, up to four decimals below one dollar.
+    """Return an amount in US dollars as text; `unknown` for None, up to four decimals below $1.
 
     Examples: `$12.30`, `$0.23`, `$0.0123`.
     """

@@ -81,11 +81,12 @@ else:  # Airflow 3.2 does not pass the run
 
 
 def activate() -> None:
-    """Make Airflow call the hook if TRAINYARD_TRAINING_POOL is set.
+    """Make Airflow call `task_instance_mutation_hook` if TRAINYARD_TRAINING_POOL is set.
 
-    Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, so it would never call the hook of
-    an entry point. Without the variable, `is_noop` stays True, because Airflow 3.2 loses the trace context of every
-    task if it is False.
+    Airflow skips the hook while its attribute `is_noop` is True. Airflow sets the attribute to
+    False only for a hook in `airflow_local_settings`, not for that of an entry point, so this
+    function does it. Without the variable it stays True: if it is False, Airflow 3.2 loses every
+    task's trace context.
     """
     if os.environ.get("TRAINYARD_TRAINING_POOL"):
         settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
@@ -204,7 +205,11 @@ def _pools() -> list[_Pool]:
 
 
 def _pool(text: str, slots: int) -> _Pool:
-    """Return the pool of `name`, `name@connection`, `name=pattern|pattern` or `name@connection=pattern`."""
+    """Parse one entry of TRAINYARD_TRAINING_POOL, and return the pool with this number of slots.
+
+    The entry is `name`, `name@connection`, `name=pattern|pattern` or `name@connection=pattern`.
+    Each pattern is one of instance types.
+    """
     place, _, types = text.partition("=")
     name, _, connection = place.partition("@")
     return _Pool(

@@ -37,7 +37,10 @@ Longer requests get Airflow's own response."""
 
 
 class ConfRefusals:
-    """Pure ASGI middleware. For requests that do not trigger a run, it only checks the path."""
+    """ASGI middleware that lists all errors in the response to a rejected conf.
+
+    It also rejects a conf that is nested too deeply. Requests that trigger no run pass unchanged.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""Wrapper that ends a command when the command's starter ends: `python pdeathsig.py STARTER_PID COMMAND ARG...`.
+"""Script that runs a command which ends when the process that started it ends.
 
-This script is run by its path. It sets the parent-death signal (on Linux only) and executes the command, which takes
-about 20 ms.
+Usage: `python pdeathsig.py STARTER_PID COMMAND ARG...`. The script sets the parent-death signal
+(on Linux only) and then replaces itself by the command. It takes about 20 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str], *, starter: int) -> None:
-    """Execute `command` in this process. The kernel sends it SIGTERM when the starter dies."""
+    """Replace this process by `command`, which gets SIGTERM when its starter dies (Linux only).
+
+    Args:
+        command: the program and its arguments.
+        starter: pid of the starting process. If it has died already, this process exits with 1.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != starter:  # the starter died before the signal was set

@@ -42,7 +42,7 @@ def find(home: Home, victim: str) -> int | None:
 
 
 def busy_workers(home: Home) -> dict[str, int]:
-    """Return the pids of the executor's workers that run a task, by id of the task instance."""
+    """Return the pid of each executor worker that runs a task, by the task instance's id."""
     runs = {title.partition(WORKER)[2]: pid for pid, title in _titles(home) if WORKER in title}
     return {instance: pid for instance, pid in runs.items() if instance != "<idle>"}
 

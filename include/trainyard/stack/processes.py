@@ -28,7 +28,14 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEntry:
-    """One line of the process table."""
+    """A process, as in the process table.
+
+    Attributes:
+        parent: pid of the parent process.
+        session: id of the session.
+        state: one letter, such as `R` (running) or `Z` (zombie).
+        start_ticks: start time in clock ticks since boot; it shows whether a pid was reused.
+    """
 
     pid: int
     parent: int
@@ -172,12 +179,22 @@ def descendants(of: int) -> list[int]:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the pids of a session: the processes that a component forked, even if the component has ended."""
+    """Return the pids of all processes in a session.
+
+    Each component has its own session, so these are the component and the processes that it forked.
+    They are found even if the component has ended.
+    """
     return [entry.pid for entry in process_table().values() if entry.session == session]
 
 
 def is_running(pid: int, *, start_ticks: int | None = None) -> bool:
-    """Return whether process `pid` runs and, with `start_ticks`, is still the same process."""
+    """Return whether process `pid` runs.
+
+    Args:
+        pid: the process.
+        start_ticks: its `ProcessEntry.start_ticks`. If given, another process that reuses the pid
+            does not count.
+    """
     entry = _entry(pid)
     return entry is not None and not entry.is_dead and start_ticks in (None, entry.start_ticks)
 

@@ -1,4 +1,4 @@
-"""`run`: one run from start to report, which leaves no process behind."""
+"""`run`: trigger one run of a DAG, follow it until its report, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ DAG_ID = "train_end_to_end"
 
 
 def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = DAG_ID) -> int:
-    """Run the DAG once, in the stack that is up or in a temporary one; return 0 only on success.
+    """Run the DAG once with `conf`, and return the exit code: 0 on success, otherwise 1.
 
-    Raises a TrainingRunError if the stack does not start or the conf is rejected. A temporary stack is then stopped.
+    The run uses the stack that is up. If none is up, a temporary stack is started, and stopped at
+    the end in any case.
+
+    Raises a TrainingRunError if the stack does not start or the conf is rejected.
     """
     with display_for(console) as display:
         if (record := read_record(home)) is not None and record.purpose == "up":

@@ -43,7 +43,11 @@ class RunMonitor:
         reports: Path,
         keep_alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store reports below `reports`, and call `keep_alive` before each poll, to restart dead components."""
+        """Create a monitor of one run that is not triggered yet.
+
+        `reports` is the folder to which reports are downloaded. `keep_alive` is called before each
+        poll; it restarts dead components of the stack, or raises an error if the stack has stopped.
+        """
         self._api = api
         self._aws = aws
         self._display = display
@@ -52,7 +56,9 @@ class RunMonitor:
         self._keep_alive = keep_alive
 
     def run(self, conf: Mapping[str, Any]) -> int:
-        """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that is still billed.
+        """Run the DAG with `conf`, and return the exit code.
+
+        The code is 0 if the run succeeded and left nothing that is still billed, otherwise 1.
 
         Raises a RejectedRequestError if Airflow rejects the conf; nothing was started in that case.
         """

@@ -43,7 +43,15 @@ _SET_POOL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRecord:
-    """Record of a running stack, with which other commands find the stack."""
+    """Record of a running stack, stored in its home, by which other commands find the stack.
+
+    Attributes:
+        pid: pid of the supervisor.
+        start_ticks: start time of the supervisor in clock ticks since boot.
+        purpose: `run` or `up`, as for `Stack`.
+        ui: address of Airflow's UI and REST API.
+        engine: address of the engine.
+    """
 
     pid: int
     start_ticks: int
@@ -87,12 +95,14 @@ class Stack:
         return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
 
     def start(self) -> None:
-        """Start all components, and wait until the API of Airflow's tasks answers; others may take longer.
+        """Start all components, and wait until Airflow's execution API answers.
 
-        Airflow's execution API creates its routes at its first request and blocks meanwhile (Airflow 3.3.2: seconds of
-        CPU time). A first task that waits for it on a busy machine can exceed its retries and fail.
+        Other components may not be ready yet. The execution API, which running tasks call, creates
+        its routes at its first request (Airflow 3.3.2: seconds of CPU time). On a busy machine, a
+        first task that waits for it can exceed its retries and fail.
 
-        Raises a TrainingRunError if the home is in use, the database cannot be migrated or the API does not answer.
+        Raises a TrainingRunError if the home is in use, the database cannot be migrated or the API
+        does not answer.
         """
         self._start_engine()
         env = airflow_environment(
@@ -136,6 +146,11 @@ class Stack:
         self, is_ready: Callable[[], bool], *, what: str, limit_s: float = START_LIMIT_S
     ) -> None:
         """Wait for a condition while supervising the components.
+
+        Args:
+            is_ready: returns whether the condition is met.
+            what: the condition in words, for the error.
+            limit_s: longest wait in seconds.
 
         Raises:
             TrainingRunError: the condition was not met within `limit_s` seconds.
@@ -241,7 +256,7 @@ def _versions() -> str:
 
 
 def read_record(home: Home) -> StackRecord | None:
-    """Return the record of the stack that runs in this home; None without one."""
+    """Return the record of the stack that runs in this home; None if no stack runs."""
     try:
         record = StackRecord(**json.loads(home.record.read_text()))
     except (OSError, ValueError, TypeError):
@@ -250,7 +265,7 @@ def read_record(home: Home) -> StackRecord | None:
 
 
 def acquire(home: Home) -> IO[str]:
-    """Return the home's locked file. Closing it releases the lock.
+    """Lock a home for this process, and return the lock file. Closing the file releases the lock.
 
     Raises:
         TrainingRunError: another process has the lock.

@@ -76,7 +76,10 @@ class Supervisor:
                 self._restart(running, code)
 
     def restart(self, name: str, *, because: str) -> None:
-        """Kill a component that runs but does not work. The next `check` restarts it."""
+        """Kill a component that runs but does not work; the next `check` restarts it.
+
+        `because` is the reason, which is printed for the user.
+        """
         self._print_line(because)
         self._running[name].process.kill()
 

@@ -33,9 +33,14 @@ SHORT, LONG = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTrials:
-    """One training to run: trial `number`, on a rung (`SHORT` or `LONG`), with these hyperparameters.
+    """One training to run, which belongs to a trial.
 
-    All attempts of its job together may cost `budget_usd`; None = no limit.
+    Attributes:
+        number: number of the trial, from 1.
+        rung: `SHORT` for the trial's short training, `LONG` for its long one.
+        num_steps: optimizer steps of the training.
+        values: the trial's hyperparameters.
+        budget_usd: most that all attempts of the training's job may cost together; None = no limit.
     """
 
     number: int
@@ -89,7 +94,9 @@ def ask(
     is_last: bool,
     seed: int,
 ) -> list[AskedTrials]:
-    """Return the next trainings: long ones of the best trials, then short ones of new trials.
+    """Return the next trainings to run.
+
+    These are long trainings of the best trials, followed by short trainings of new trials.
 
     The last round has no new trials, unless it is also the first.
 
@@ -98,7 +105,8 @@ def ask(
         results: results of all trainings so far, in the order of their creation.
         count: largest number of trainings to return.
         steps: optimizer steps of a short and of a long training.
-        is_last: whether this is the last round, after which a new trial cannot have a long training.
+        is_last: whether this is the last round, after which a new trial cannot have a long
+            training.
         seed: seed of the sampler, from which each new trial's seed is derived.
     """
     shorts = [each for each in results if each.asked.rung == SHORT]
@@ -123,7 +131,10 @@ def ask(
 
 
 def winner(search: SearchSettings, results: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the best long training; if no long one has an objective, the best short one; None without objectives."""
+    """Return the result of the best training, or None if no training has an objective.
+
+    Short trainings count only if no long training has an objective.
+    """
     for rung in (LONG, SHORT):
         ranked = _ranked([each for each in results if each.asked.rung == rung], search)
         if ranked:
@@ -147,7 +158,10 @@ def _draw(
     number: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Return a new trial's values: random ones for the strategy Random, otherwise from Optuna's TPE sampler."""
+    """Return the hyperparameters of new trial `number`.
+
+    They are random for the strategy Random, otherwise from Optuna's TPE sampler.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -175,9 +189,10 @@ def _frozen(
     pending: Sequence[AskedTrials],
     distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
-    """Return the study's trials: long ones as complete, short ones as pruned, pending new ones as running.
+    """Return the trials as Optuna's frozen trials, one per trial.
 
-    A trial without an objective is failed.
+    A trial is complete after a long training, pruned after a short one, running if it is pending,
+    and failed if it has no objective.
     """
     from optuna.trial import TrialState, create_trial
 

@@ -45,7 +45,8 @@ class BestTrial:
 
     Attributes:
         tuned_hyperparameters: tuned values, as text without JSON quotes.
-        hyperparameters: tuned and static values, without those of the toolkit and without secrets.
+        hyperparameters: tuned and static values, without secrets and without the hyperparameters
+            that the service and the SageMaker toolkit add.
         model_artifacts: S3 URI of the model; None if the trial was stopped before it wrote one.
     """
 

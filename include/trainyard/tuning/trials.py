@@ -67,7 +67,11 @@ def plain_text(value: str) -> str:
 
 
 def typed_value(value: str) -> Any:
-    """Return a hyperparameter's text as the toolkit reads it: its JSON value if finite, otherwise the text."""
+    """Return a hyperparameter's value as the SageMaker toolkit decodes its text.
+
+    This is the JSON value of the text. Text that is not JSON, or is a number that is not finite, is
+    returned unchanged.
+    """
     try:
         read = json.loads(value)
     except ValueError:

@@ -249,7 +249,10 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
 
 
 def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
-    """Return the findings on a local path that a run may not read; they do not reveal whether the path exists."""
+    """Return the findings on a path that a run may not read; empty for S3 or if it may be read.
+
+    The findings do not reveal whether the path exists.
+    """
     if "://" in path:
         return ()
     try:

@@ -88,7 +88,10 @@ class _SharedSessionHook(AwsBaseHook):
         return self.session
 
     def _get_caller(self, target_function_name: str = "execute") -> str:  # noqa: ARG002
-        """Return a fixed caller for the user agent; the provider's hook inspects the whole stack, 0.1 s per client."""
+        """Return the caller's name for the user agent, which is always `Trainyard`.
+
+        The provider's hook would search the call stack for it, which takes 0.1 s per client.
+        """
         return "Trainyard"
 
 
@@ -162,7 +165,7 @@ class AwsClients:
 
     @property
     def has_console(self) -> bool:
-        """True if the AWS console shows the jobs, because the endpoint belongs to AWS (a VPC endpoint does)."""
+        """True if the AWS console shows the jobs: the endpoint is AWS's, or a VPC endpoint."""
         host = urlsplit(self.client("sagemaker").meta.endpoint_url).hostname or ""
         return host.endswith(_AWS_DOMAINS)
 

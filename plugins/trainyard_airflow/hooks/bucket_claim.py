@@ -114,7 +114,10 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Wait some seconds for another task to store `owner` as this Airflow's id; return the id that is stored then."""
+    """Return this Airflow's id for the bucket after another task had some seconds to store it.
+
+    The wait ends as soon as the stored id is `owner`. None if no id is stored at its end.
+    """
     own = None
     for seconds in _PAUSES_S:
         pause(seconds)

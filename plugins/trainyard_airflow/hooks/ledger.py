@@ -46,7 +46,10 @@ class RunLedger:
         self.uri = uri.rstrip("/")
 
     def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Record that a resource of this name is about to be created; the entry of a rejected creation is replaced."""
+        """Record that a resource of this name is about to be created.
+
+        An existing entry is unchanged, unless the creation that it records was rejected.
+        """
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         noted = self._noted(entry)
         if noted is None or noted.status == NEVER_CREATED:
@@ -58,7 +61,9 @@ class RunLedger:
         self._write((self._noted(entry) or entry).settled(None, at=self._now()))
 
     def settle(self, kind: PaidKind, snapshot: JobSnapshot, *, task_id: str) -> None:
-        """Record the end of a job, even without an earlier entry; a settled entry is unchanged.
+        """Record the end of a job, even if it has no entry yet.
+
+        A settled entry is unchanged, unless it records a rejected creation.
 
         A job whose warm pool still costs money stays unsettled.
         """

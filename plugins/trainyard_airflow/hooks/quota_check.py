@@ -78,8 +78,8 @@ def _instead(need: QuotaNeed) -> str:
 def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:
     """Return the values of the named quotas; the listing ends once all of them are found.
 
-    Without a network route to the service, the first call ends within seconds. The next calls are patient, because the
-    service throttles listings of many runs at the same time.
+    The first call fails within seconds if there is no network route to the service. The next calls
+    have more retries, because the service throttles the listings of many runs at the same time.
     """
     client = clients.impatient_client("service-quotas")
     found: dict[str, float] = {}

@@ -29,7 +29,10 @@ def code_and_message(error: ClientError) -> tuple[str, str]:
 
 
 def has_old_credentials(error: ClientError) -> bool:
-    """Return whether the service rejected the credentials, which the connection may have renewed meanwhile."""
+    """Return whether the service rejected the credentials, as expired or wrong.
+
+    The caller can then read the connection again, which may have newer credentials.
+    """
     return code_and_message(error)[0] in EXPIRED | WRONG_CREDENTIALS
 
 

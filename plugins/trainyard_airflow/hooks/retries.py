@@ -18,7 +18,9 @@ _SET_ELSEWHERE = ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS")
 
 
 def patient_config(given: Config | None) -> Config | None:
-    """Return client settings with `PATIENT_TRIES`, unless the connection or the environment sets retries.
+    """Return client settings with up to `PATIENT_TRIES` tries per call.
+
+    If the settings or the environment set retries themselves, `given` is returned unchanged.
 
     Args:
         given: settings of the connection or the operator, which take precedence.

@@ -76,7 +76,7 @@ class SharedClients:
             raise
 
     def give_up(self) -> None:
-        """If these clients are older than `YOUNG_S`, make the next user read the connection again and open new ones."""
+        """Make the next user open new clients, unless these are younger than `YOUNG_S` seconds."""
         if time.monotonic() - self._made_at >= YOUNG_S:
             self._leave()
 

@@ -135,7 +135,7 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return `spend`, dated to the first month in which its run counts; unchanged if there is none.
+        """Return `spend` with the first month in which its run counts; unchanged if there is none.
 
         A run that was rejected, and has spent nothing, counts in no month.
 

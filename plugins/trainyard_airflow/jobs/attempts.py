@@ -1,11 +1,15 @@
-"""Choice of a starting task's job (running, finished or new), and the check of a job that was found by its name.
+"""Decision of a starting task: follow its running job, return its ended job, or create one.
 
-SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived from the task,
-so Describe calls return the task's state. Airflow's task state store adds only the last failure that was reported. A
-failure that was not yet reported is raised before another attempt is paid for.
+The module also checks that a job that was found by its name belongs to the task.
 
-A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to the
-jobs of equal runs. Only the output prefixes then show to which deployment a job belongs.
+SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are
+derived from the task, so Describe calls return the task's state. Airflow's task state store adds
+only the last failure that was reported. A failure that was not yet reported is raised before
+another attempt is paid for.
+
+A job's name is derived from deployment, DAG, run and task. Two deployments without a name give
+equal names to the jobs of equal runs. Only the output prefixes then show to which deployment a job
+belongs.
 """
 
 from __future__ import annotations
@@ -57,14 +61,17 @@ def find_standing(
     reported: int | None,
     hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
-    """Return the state of the task, from Describe calls for attempt 1, 2, ... up to the first that decides it.
+    """Return the state of the task.
 
-    The task waits for a stopping job before it starts another, because two jobs must not write the same checkpoints.
+    The jobs of attempts 1, 2, ... are described up to the first that decides the next action.
+
+    The task waits for a stopping job before it starts another, because two jobs must not write the
+    same checkpoints.
 
     Args:
         describe: returns the job of an attempt, or None.
-        reported: the last attempt whose failure was reported to Airflow. None if that is unknown: all failures then
-            count as reported.
+        reported: the last attempt whose failure was reported to Airflow. None if that is unknown:
+            all failures then count as reported.
         hands_on: returns whether the result of a stopped job is the task's result.
 
     Raises:
@@ -92,7 +99,11 @@ def find_standing(
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
 ) -> NextAction | None:
-    """Return the next action on an attempt's job, or None if the attempt is over and the next attempt decides."""
+    """Return the next action on an attempt's job, or None if the attempt is over.
+
+    After None, the next attempt's job decides. `is_news` is whether a failure of this attempt was
+    not yet reported to Airflow; `hands_on` is that of `find_standing`.
+    """
     if snapshot is None:
         return NextAction.SUBMIT
     match snapshot.status:

@@ -32,7 +32,7 @@ STOP_KEYS = {ENDED_BY_CAP: "cap_stop", ENDED_BY_IDLE: "idle_stop"}
 
 
 def cap_of(spec: TrainingJobSpec | ProcessingJobSpec | TuningJobSpec) -> CostCap | None:
-    """Return the cap of a task's jobs; None if they have none."""
+    """Return the cost cap of a task's jobs; None if their spec has no `max_cost_usd`."""
     if spec.max_cost_usd is None:
         return None
     return CostCap(max_cost_usd=spec.max_cost_usd, stop_reserve_s=spec.stop_reserve_s)
@@ -46,14 +46,17 @@ def capped_place(
     training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
-    """Return the limit on the billed time of the job after `earlier`; no limit without a cap or in a training plan.
+    """Return the limit on the billed time of the task's next job, by the task's cost cap.
+
+    There is no limit without a cap or in a training plan.
 
     Args:
         cap: the task's cap, or None.
         earlier: the task's earlier jobs, all ended.
         instances: number of the job's instances by type.
         training_plan: training plan that already covers the job's cost, or None.
-        is_new: whether the job is about to be created; for an existing job, the rest of the cap is not checked.
+        is_new: whether the job is about to be created; for an existing job, the rest of the cap is
+            not checked.
 
     Raises:
         SpecError: the price is unknown.

@@ -20,7 +20,7 @@ class EndPolicy:
     """Base policy: each end other than `Completed` is an error, and the next attempt has the same request."""
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state as modified by the policy."""
+        """Return the task's state as modified by the policy; unchanged in this base policy."""
         return standing
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:  # noqa: ARG002
@@ -32,7 +32,10 @@ class EndPolicy:
         return False
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:  # noqa: ARG002
-        """Return the step after a job's end, or None if the job type decides it."""
+        """Return the step after a job's end, or None if the policy does not decide it.
+
+        `Again` starts the task's next attempt. This base policy returns None.
+        """
         return None
 
     def failed(
@@ -55,7 +58,7 @@ class EndPolicy:
         result: Mapping[str, Any],
         verdict: Mapping[str, Any],  # noqa: ARG002
     ) -> Step | Again:
-        """Return the step after a person's answer.
+        """Return the step after a person's answer about a stopped job.
 
         Raises:
             ContractError: always: this policy asks no questions.

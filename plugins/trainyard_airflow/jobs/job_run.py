@@ -233,7 +233,9 @@ class JobRun:
         return self.next() if isinstance(step, Again) else step
 
     def resume_late(self) -> Step:
-        """Return the next step if the job had ended before the task's time limit; otherwise stop the job.
+        """Return the next step of a task that resumes after its time limit.
+
+        If the job had ended before the limit, this is the usual step. Otherwise the job is stopped.
 
         Raises:
             TimeLimitError: the job had not ended.
@@ -324,9 +326,11 @@ class JobRun:
     def _create(
         self, standing: Standing, name: str, quota: QuotaWait | None
     ) -> Follow | AwaitQuota | QuotaWait | None:
-        """Create the job and return the wait for it, or for the account's quota.
+        """Create the job, and return the step that waits for its end.
 
-        Returns a `QuotaWait` if the next rung is to be tried, and None if another process created the job meanwhile.
+        If the service rejects the job for lack of quota or capacity, return an `AwaitQuota` to
+        wait, or the `QuotaWait` with which to try again at once, such as on the next rung (entry of
+        `capacity_ladder`). None if another process created the job meanwhile.
         """
         place = self._placed(standing, quota)
         waited = {} if quota is None else {"quota_waited_s": round(time.time() - quota.began_at, 1)}
@@ -443,10 +447,13 @@ class JobRun:
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
     ) -> AwaitQuota | QuotaWait:
-        """Return the wait until the next Create call, or the progress of the wait if that call is due now.
+        """Return the wait for quota until the next Create call.
 
-        Waiting for the quota does not use the task's retries, which are for paid attempts. It ends with the task's time
-        limit, or when the rung's time is over and the next rung is tried.
+        If that call is due now, because the next rung (entry of `capacity_ladder`) is to be tried,
+        return the progress of the wait instead.
+
+        Waiting for the quota does not use the task's retries, which are for paid attempts. It ends
+        with the task's time limit, or when the rung's time is over and the next rung is tried.
 
         Args:
             place: capacity of the rejected job.
@@ -483,9 +490,11 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the step after a failed job: the policy's step, or the next rung's job if this job got no capacity.
+        """Return the step after a failed job: that of the policy, or of the next attempt.
 
-        If the job was stopped because its training plan's window ends, the next job follows at once.
+        The next attempt follows at once if the job got no capacity and another rung (entry of
+        `capacity_ladder`) can be tried, or if the end of its training plan's window stopped the
+        job.
         """
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})
@@ -515,7 +524,9 @@ class JobRun:
 
 
 def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
-    """Return the progress of the wait, moved to the next rung, because the quota of this rung is too small.
+    """Return the progress of the wait, now for the next rung (entry of `capacity_ladder`).
+
+    The quota of the current rung is too small for the job.
 
     Raises:
         QuotaTooSmallError: there is no further rung.

@@ -94,7 +94,11 @@ class JobType(ABC):
         return ()
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Create the job of a rendered request; return the facts that changed."""
+        """Create the job of a rendered request.
+
+        Returns the members of `facts` (facts about the job) that the creation changed; none in this
+        class.
+        """
         self.jobs.service.create(request)
         return {}
 
@@ -104,7 +108,11 @@ class JobType(ABC):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the capacity and the limits of the job after `earlier`; no limits in this class.
+        """Return the capacity and the limits of the task's next job; no limits in this class.
+
+        Args:
+            earlier: the task's earlier jobs, all ended, oldest first.
+            full_rungs: indexes of the entries of `capacity_ladder` whose quota is used up.
 
         Raises:
             BudgetExceededError: the task may not pay for another job.
@@ -125,7 +133,7 @@ class JobType(ABC):
 
     @property
     def max_quota_wait_s(self) -> int:
-        """Seconds to wait for the account's quota if the rung sets no limit; 0 = for ever."""
+        """Seconds to wait for quota, unless `capacity_ladder` sets a limit; 0 = for ever."""
         return DEFAULT_QUOTA_WAIT_S
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:  # noqa: ARG002

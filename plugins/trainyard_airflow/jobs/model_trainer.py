@@ -44,7 +44,10 @@ class TrainerFunction:
         return {"model_trainer": name, **self.fields}
 
     def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
-        """Return the trainer; the function receives the session or members of the context, as its parameters name them.
+        """Call the function, and return the trainer that it creates.
+
+        The function's parameters select its arguments: the SDK session, and members of Airflow's
+        context.
 
         Raises:
             SpecError: the function did not return a trainer.
@@ -115,7 +118,11 @@ def checked_spec(spec: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerJob:
-    """The spec of a trainer's job, and the `distribution` that is equivalent to the SDK's driver."""
+    """Job that a trainer describes.
+
+    Attributes:
+        distribution: the spec's field `distribution` with which ranks start as by the SDK's driver.
+    """
 
     spec: TrainingJobSpec
     distribution: Mapping[str, Any]
@@ -130,10 +137,12 @@ def trainer_job(
         function: returns the trainer.
         clients: clients of the connection.
         context: Airflow's context.
-        run_uri: S3 prefix, as of `trainer_request`.
+        run_uri: S3 prefix for checkpoints and output of a trainer that sets none
+            (`trainer_request`).
 
     Raises:
-        SpecError: the trainer has settings that a training job of a task cannot have, or that the SDK would break.
+        SpecError: the trainer has settings that a training job of a task cannot have, or that the
+            SDK would break.
     """
     trainer = function.trainer(clients, context)
     launch = launch_of(trainer)
@@ -143,10 +152,12 @@ def trainer_job(
 
 
 def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
-    """Return the spec for the linter, with the `distribution` that is equivalent to the SDK's driver.
+    """Return the spec with `distribution`, for the linter.
 
-    With several instance groups there is no equivalent, because the SDK starts ranks on all of them. The spec is then
-    unchanged.
+    The field shows the linter how the SDK's driver starts ranks.
+
+    With several instance groups, no `distribution` does the same, because the SDK starts ranks on
+    all of them. The spec is then unchanged, as it is for an empty `distribution`.
     """
     if not distribution:
         return spec

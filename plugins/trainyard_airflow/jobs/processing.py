@@ -65,7 +65,7 @@ class ProcessingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the job's place: only a limit on its billed time, or no limit without a cost cap.
+        """Return the limit on the job's billed time; none without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

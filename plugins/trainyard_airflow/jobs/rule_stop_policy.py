@@ -53,9 +53,10 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state, in which no new job starts before a person has chosen to continue.
+        """Return the task's state, changed if a person must first choose to continue.
 
-        This concerns a last job that its script ended at a non-finite value, if the plan asks a person about it.
+        The person is asked if the script ended the last job at a non-finite value, and the plan
+        requires it. The next action is then to report that job instead of submitting a new one.
         """
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing

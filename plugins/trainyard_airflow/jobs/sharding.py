@@ -49,7 +49,7 @@ class ShardingSpec:
 
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
-        """This spec under an empty name, in the form of `MixtureSpec.datasets`."""
+        """Mapping with this spec under an empty name, the form of a mixture's data sets."""
         return {"": self}
 
 
@@ -285,7 +285,11 @@ def source_uris(spec: ShardingSpec | MixtureSpec) -> tuple[str, ...]:
 
 
 def dataset_result(index: ShardIndex, uri: str) -> dict[str, Any]:
-    """Return the address of a data set, and facts on its shards."""
+    """Return facts about a data set for a task's result.
+
+    Its keys: `dataset_uri`, `fingerprint`, `kind`, `splits` (numbers of rows, tokens and shards by
+    split) and `baseline` (statistics; empty if there are none).
+    """
     return {
         "dataset_uri": uri,
         "fingerprint": index.fingerprint,

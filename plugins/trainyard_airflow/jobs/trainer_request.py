@@ -114,9 +114,10 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
 
 
 def launch_of(trainer: Any) -> dict[str, Any]:
-    """Return the `distribution` that is equivalent to the trainer's driver; empty if there is none.
+    """Return the spec's field `distribution` with which ranks start as by the trainer's driver.
 
-    The launch of a user's own `DistributedConfig` is unknown, so it yields an empty `distribution`.
+    It is empty if the trainer has no driver, or a user's own `DistributedConfig`, whose start of
+    ranks is unknown.
     """
     distributed = getattr(trainer, "distributed", None)
     if distributed is None:

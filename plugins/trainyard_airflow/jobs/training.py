@@ -141,13 +141,18 @@ class TrainingJobType(JobType):
         return channel_uris(self.spec)
 
     def place(self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()) -> JobPlace:
-        """Return the capacity and the limits of the attempt after `earlier`; none if the service chooses the types.
+        """Return the capacity and the limits of the task's next job.
+
+        Its capacity is a rung (entry of `capacity_ladder`). There are none if the service chooses
+        the instance types.
 
         Raises:
-            SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training plan does not exist.
+            SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training
+                plan does not exist.
             CapacityError: no rung can be used, at least one of them because of its training plan.
-            BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the spec's budget, or the
-                limits of all rungs; or the rest of the spec's cost cap is too small.
+            BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the
+                spec's budget, or the limits of all rungs; or the rest of the spec's cost cap is too
+                small.
         """
         spec = self.spec
         rungs = rungs_of(spec)
@@ -252,7 +257,7 @@ class TrainingJobType(JobType):
 
     @property
     def max_quota_wait_s(self) -> int:
-        """Seconds to wait for the account's quota if the rung sets no limit, from the spec; 0 = for ever."""
+        """Seconds to wait for quota, unless `capacity_ladder` sets a limit; 0 = for ever."""
         return self.spec.max_quota_wait_s
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:

@@ -164,7 +164,10 @@ class CheckRulesOperator(ConnectedOperator):
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the findings on the later of two attempts; earlier jobs may be watched after a running job."""
+        """Return the findings on the later attempt, `new` or `known`; None if both are None.
+
+        `new` may be on an earlier attempt, because a running job is watched before ended ones.
+        """
         if new is None or known is None:
             return new or known
         names = [each.name for each in self._attempts(context)]
@@ -357,7 +360,11 @@ class CheckRulesOperator(ConnectedOperator):
         return task.job_name(JobKind.TRAINING, attempt, deployment=self.clients.deployment)
 
     def _has_ended(self, context: Context, looks: int) -> bool:
-        """Return whether the watched task has ended; it ends shortly after its job, so this may poll several times."""
+        """Return whether the watched task has ended.
+
+        The task ends shortly after its job, so its state is read up to `looks` times, one second
+        apart.
+        """
         for look in range(looks):
             if looks > 1 and self._goes_on(context):
                 return False

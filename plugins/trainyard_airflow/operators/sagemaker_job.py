@@ -183,7 +183,10 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Resume after a stopping job has ended, or after the pause that follows a failed trigger."""
+        """Resume after a stopping job has ended, or after the pause that follows a failed trigger.
+
+        Returns the task's result, as `execute` does.
+        """
         return self.go(context, lambda run: run.next())
 
     def execute_after_quota(
@@ -192,7 +195,11 @@ class SageMakerJobOperator(BaseOperator):
         event: Any,  # noqa: ARG002
         quota: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Retry the creation of a job that was rejected for lack of quota or capacity."""
+        """Retry the creation of a job that was rejected for lack of quota or capacity.
+
+        Returns the task's result. `quota` has the fields of the `QuotaWait`, the progress of the
+        wait.
+        """
         return self.go(context, lambda run: run.next(QuotaWait.from_dict(quota)))
 
     def resume_execution(
@@ -228,14 +235,15 @@ class SageMakerJobOperator(BaseOperator):
             return self.go(context, lambda run: run.next())
 
     def on_kill(self) -> None:
-        """Stop the job that this process waits for, if the task was marked, cleared or deleted, or has timed out.
+        """Stop the job that this process waits for, if the task was ended or has timed out.
 
-        The SIGTERM of a drained worker stops nothing, because Airflow still reports the task as running. The same
-        applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
-        next try finds the job. Without a next try, the run's report or `clean_up_orphans` stops it.
+        A task is ended by a user who marks its state, clears it or deletes it. If Airflow still
+        reports the task as running, as when a worker is drained, or does not answer, the job
+        continues. The process then continues to wait. If it is killed, the task's next try finds
+        the job. Without a next try, the run's report or `clean_up_orphans` stops the job.
 
-        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to be
-        created, `execute` reads `is_killed` and does not create it.
+        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job
+        is only about to be created, `execute` reads `is_killed` and does not create it.
         """
         is_late = isinstance(sys.exception(), AirflowTaskTimeout)
         if self._host is not None and not is_late and not self._host.is_over():
@@ -264,7 +272,10 @@ class SageMakerJobOperator(BaseOperator):
     def render_template_fields(
         self, context: Context, jinja_env: jinja2.Environment | None = None
     ) -> None:
-        """Render the templates or call the function, and mask the spec's secrets in all logs and pages."""
+        """Render the templated fields, and mask the spec's secrets in all logs and pages.
+
+        If a field is a function `(context, jinja_env)`, it is called.
+        """
         super().render_template_fields(context, jinja_env)
         self.mask_secrets(self.spec)
 
@@ -435,7 +446,11 @@ class SageMakerJobOperator(BaseOperator):
         echoed: dict[str, Any],
         kwargs: dict[str, Any] | None = None,
     ) -> JobSnapshot:
-        """Defer; if the task is not deferrable, wait in this process and return the job's final snapshot."""
+        """Wait for the job's end, and return its final snapshot.
+
+        A deferrable task defers instead, and resumes with `method_name` and `kwargs`. The trigger's
+        event then contains `echoed`.
+        """
         from trainyard_airflow.triggers.follow import follow_job
         from trainyard_airflow.triggers.interruptible import run_interruptible
         from trainyard_airflow.triggers.job import JobTrigger

@@ -118,7 +118,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return sharding.result(indices, uploaded_bytes=0, was_reused=True)
 
     def _sharded_here(self, context: Context) -> dict[str, Any]:
-        """Return the data set, sharded by this process."""
+        """Shard the data sets in this process, and return the task's result."""
         from trainyard.sharding import shard_dataset
 
         sharding = self._job_type(context)

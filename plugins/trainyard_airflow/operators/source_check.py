@@ -123,7 +123,10 @@ def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
 
 
 def _linked(root: Path, path: Path) -> Path | None:
-    """Return the symbolic link to a folder through which a path leads, relative to the root; None without one."""
+    """Return the deepest folder between `root` and `path` that is a symbolic link; None if none is.
+
+    The result is relative to `root`.
+    """
     folders = [root / each for each in path.relative_to(root).parents]
     return next((each.relative_to(root) for each in folders[:-1] if each.is_symlink()), None)
 
@@ -157,7 +160,7 @@ def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
 
 
 def _optional(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes whose imports may fail, because a handler catches the error."""
+    """Yield the nodes in which an import may fail, because a handler catches the error."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
             yield from (inner for each in node.body for inner in ast.walk(each))

@@ -1,6 +1,6 @@
 """`TrialJobOperator`: one trial of a search, as a mapped task.
 
-A failure that its hyperparameters can cause is a result, not an error.
+A failure that the trial's hyperparameters can cause is a result, not an error.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ _FAILURES = (*FAULTS_OF_VALUES, BudgetExceededError)
 
 
 class TrialJobOperator(SageMakerJobOperator):
-    """Trains one trial. A failure that its hyperparameters can cause is a result with `failure`, not an error.
+    """Trains one trial of a search.
 
-    Other failures, such as an error of the service, a lost machine or a stop, fail the task and are retried as for any
-    training. If the spec's budget is too small for another attempt, the trial has failed, and the search continues.
+    A failure that its hyperparameters can cause is a result with `failure`, not an error.
+
+    Other failures, such as an error of the service, a lost machine or a stop, fail the task and are
+    retried as for any training. If the spec's budget is too small for another attempt, the trial
+    has failed, and the search continues.
 
     Args:
-        trial: the trial (`AskedTrials.to_dict()`), the mapped argument. The function given as `spec` reads it.
+        trial: the trial (`AskedTrials.to_dict()`), the mapped argument. The function given as
+            `spec` reads it.
     """
 
     custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value
@@ -115,7 +119,9 @@ class TrialJobOperator(SageMakerJobOperator):
 
 
 class TrialPolicy(EndPolicy):
-    """Policy that returns a failed trial as the task's result, also after a restart of the task, without a new attempt.
+    """Policy for a failed trial: the failure is the task's result, and there is no new attempt.
+
+    This also applies to a restart of the task.
 
     Args:
         memory: state of the task that survives its starts.
@@ -127,7 +133,7 @@ class TrialPolicy(EndPolicy):
         self._number = number
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the job was stopped at its `max_run`; this trial is then the task's result."""
+        """Return whether the job was stopped at its `max_run`, which is then the task's result."""
         return snapshot.secondary_status == "MaxRuntimeExceeded"
 
     def failed(
@@ -136,7 +142,9 @@ class TrialPolicy(EndPolicy):
         result: Mapping[str, Any],
         error: TrainingRunError,
     ) -> Step:
-        """Return the job with `failure` if its hyperparameters can be the cause.
+        """Return the step that ends the task with `failure` in its result.
+
+        This applies if the trial's hyperparameters can be the cause of the failure.
 
         Raises:
             TrainingRunError: the given error, if its hyperparameters cannot be the cause.

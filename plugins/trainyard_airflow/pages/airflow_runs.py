@@ -323,7 +323,10 @@ def _decoded(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; import no class."""
+    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects.
+
+    No class is imported for this.
+    """
     if isinstance(value, list):
         return [_unwrapped(each) for each in value]
     if not isinstance(value, dict):

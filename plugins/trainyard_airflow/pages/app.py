@@ -83,7 +83,14 @@ def run_data(
     after: Annotated[int, Query(ge=-1)] = -1,
     stride: Annotated[int, Query(ge=1)] = 1,
 ) -> dict[str, Any]:
-    """Return the data of a run's page, with the points of its curve after the index `after`."""
+    """Return the data of a run's page, with the new points of its curve.
+
+    Args:
+        run: the run.
+        after: index of the last point that the page has; -1 if it has none.
+        stride: the page's `stride`, as the last response gave it. If it has changed since, all
+            points are returned with `is_reset`.
+    """
     reading = _feeds.read(run)
     events = reading.events
     is_reset, rows = events.rows(after=after, stride=stride) if events else (False, [])
@@ -185,7 +192,10 @@ def _report_address(run: RunRow, name: str) -> str | None:
 
 
 def _planned_page(run: RunRow) -> str:
-    """Return the address of a run's report by preflight's result; empty without such a result."""
+    """Return the address at which the run's report will be stored, from the result of `preflight`.
+
+    It is empty if that task has no such result.
+    """
     paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
     if not {"bucket", "prefix"} <= paths.keys():
         return ""

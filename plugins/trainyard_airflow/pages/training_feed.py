@@ -66,6 +66,13 @@ class LogReader:
     """Reading positions in the log of one job's first host, which has the lines of rank 0.
 
     Each start of a host creates a stream; earlier streams then get no more lines.
+
+    Attributes:
+        tokens: CloudWatch's token of the next page by stream, in order; None before the first read.
+        listed_at: time of the last listing of the streams, epoch seconds.
+        num_done: number of streams, from the first, that are read to their end.
+        is_behind: whether the last read left lines for the next one.
+        is_whole: whether the job has ended and all its lines are read.
     """
 
     job: str
@@ -137,7 +144,7 @@ class RunReading:
         events: events in the training's log; None if no training job has started.
         rules: content of the rules' documents so far, one per training job.
         fault: reasons for missing parts; None if nothing is missing.
-        has_all_jobs: whether the jobs of no task are among the missing parts.
+        has_all_jobs: whether the jobs of all tasks are present, even if other parts are missing.
     """
 
     jobs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -224,7 +231,10 @@ class TrainingFeed:
 
     @contextmanager
     def _noting(self, part: str) -> Iterator[None]:
-        """Store the reason if a part cannot be read; remove it once the part can be read."""
+        """Catch and store the error if the `with` block cannot read a part of the page.
+
+        An earlier error of the part is removed once it can be read.
+        """
         try:
             yield
         except (*FAULTS, ValueError) as error:
