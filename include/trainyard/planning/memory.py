@@ -171,16 +171,16 @@ def _passed(stage: int, mesh: Mesh, batching: Batching) -> int:
 
 
 def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, float, float]:
-    """Return the bytes of temporary weights and gradients at each of the three moments of `_moments`.
+    """Return the bytes of temporary weights and gradients at three moments of a step.
 
-    - Replicas: autocast's copies of all weights; nothing in fp32.
-    - Pipeline stages: all layers of the stage are gathered for the whole step, and their gradients stay whole until
-      its end.
-    - FSDP2 and tensor parallelism, by moment:
+    The moments are those of `_moments`: at the loss, in the backward pass of the last layer, and after it.
+
+    - Replicas (every rank has all weights): autocast's copies of all weights at each moment; nothing in fp32.
+    - Pipeline stages: all weights and gradients of the stage at each moment, because both stay whole during a step.
+    - Sharded weights (FSDP2), layers split by tensor parallelism, or both:
       1. The embedding tables, which stay gathered from the forward to the backward pass.
-      2. The tables and one gathered layer; with shards also the next layer, and with shards and recomputation the
-         previous layer's buffer.
-      3. The tables, one gathered layer (with shards two), and one layer's gradients in both precisions.
+      2. The tables and one layer. FSDP2 also has the next layer, and with recomputation the previous layer's buffer.
+      3. The tables, one layer (FSDP2: two), and one layer's gradients in both precisions.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

@@ -272,7 +272,11 @@ def _why_layout(
     fastest_s: float,
     since: str,
 ) -> str:
-    """Return the reason for a cluster's layout, compared with simpler layouts that fit, allowed or not."""
+    """Return the reason for the layout of the best plan on a cluster.
+
+    It is compared with simpler layouts that fit into memory: those that the request allows (`fitting`) and those that
+    it does not allow (`refused`, for the reason `since`).
+    """
     mesh = best.mesh
     if mesh.num_ranks == 1:
         return "one accelerator holds it"

@@ -115,7 +115,10 @@ def content_of(field: Field) -> bytes:
         ValueError: it has another wire type.
     """
     if field.wire_type != BYTES:
-        raise ValueError(f"field {field.number} has the wire type {field.wire_type}, not {BYTES}")
+        raise ValueError(
+            f"field {field.number} has the wire type {field.wire_type}; a message, a text and bytes have {BYTES}: "
+            "the record is damaged, or of another format"
+        )
     return field.content  # type: ignore[no-any-return]
 
 
@@ -132,7 +135,9 @@ def entry_of(field: Field) -> tuple[str, bytes]:
         elif each.number == 2:
             value += content_of(each)  # parts of a message are merged
         else:
-            raise ValueError(f"an entry of a map has the unknown field {each.number}")
+            raise ValueError(
+                f"an entry of a map has the unknown field {each.number}; allowed are 1, the key, and 2, the value"
+            )
     return key.decode(), value
 
 
