@@ -1,9 +1,11 @@
 """Training script for a small Llama on token shards with Hugging Face's Trainer.
 
 The model is built from its configuration; nothing is downloaded. The script is for the image
-`huggingface-pytorch-training`, as a single process or under torchrun (`torch_distributed`). Channels, hyperparameters,
-metric lines and exit codes are those of train_ddp.py. The sample order, the optimizer and the checkpoints
-(`<base>/checkpoints/checkpoint-80`) are the Trainer's own. `save_pretrained` writes the model.
+`huggingface-pytorch-training`, as a single process or under torchrun (`torch_distributed`).
+Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py. The sample order
+and the optimizer are the Trainer's own. So are the checkpoints, such as
+`<base>/checkpoints/checkpoint-80`; `<base>` is /opt/ml by default. `save_pretrained` writes the
+model.
 """
 
 from __future__ import annotations

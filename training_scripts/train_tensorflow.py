@@ -5,8 +5,9 @@ hosts, AWS's toolkit sets TF_CONFIG according to the estimator's `distribution` 
 `multi_worker_mirrored_strategy`), and the script selects its strategy by TF_CONFIG. Without TF_CONFIG, the
 hyperparameter `num_replicas` sets the number of replicas on this host.
 
-Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py, but a stopped run saves a checkpoint
-only. Checkpoints are `<base>/checkpoints/step-*.npz`; the model is `model.npz`.
+Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py. A run that is
+stopped by SIGTERM saves a checkpoint, but no model. Checkpoints are `<base>/checkpoints/step-*.npz`
+(`<base>` is /opt/ml by default); the model is `model.npz`.
 """
 
 from __future__ import annotations

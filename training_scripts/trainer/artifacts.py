@@ -1,4 +1,4 @@
-"""Files of the trained model: the weights, and `model.json` (configuration and facts).
+"""Files of the trained model: the weights, and `model.json` (config and facts about the run).
 
 A decoder's weights are Hugging Face's files of a Llama (`trainer.llama`), a perceptron's are `model.pt`.
 """
@@ -38,8 +38,9 @@ def write_model(
     *,
     like: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the weights and `model.json` to `folder`; `model.json` has the model's config and `facts`.
+    """Write the weights and `model.json` to `folder`.
 
+    `model.json` has the model's config, the layout of a table's columns, and `facts` about the run.
     `like` is the config.json of the model that the training began with, if there is one.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,10 @@ def write_model(
 
 
 def _alone(tensor: Tensor) -> Tensor:
-    """Return the tensor on the CPU in a storage without other elements, because `torch.save` writes whole storages."""
+    """Return the tensor on the CPU, copied if other elements share its storage.
+
+    `torch.save` writes whole storages, so it would write the other elements, too.
+    """
     own = tensor.detach().cpu()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 

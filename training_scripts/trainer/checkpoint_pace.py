@@ -27,20 +27,23 @@ def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPa
 
 
 class FixedPace:
-    """Pace with a checkpoint at each multiple of `interval` steps; -1: none. `Checkpointer.save` may postpone one."""
+    """Pace with a checkpoint at each multiple of `interval` steps, or with none if it is -1.
+
+    `Checkpointer.save` may postpone a checkpoint.
+    """
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:  # noqa: ARG002 the interface
-        """Return whether the step is a multiple of the interval."""
+        """Return whether the step is a multiple of the interval; always False for interval -1."""
         return self._interval > 0 and step % self._interval == 0
 
     def note_cost(self, cost_s: float) -> None:
-        """Return None: the interval does not change."""
+        """Ignore the cost of a checkpoint and return None, because the interval is fixed."""
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Do nothing: the interval does not change."""
+        """Ignore the run's past, because the interval is fixed."""
 
 
 class ChosenPace:
@@ -103,11 +106,11 @@ class ChosenPace:
     def _expected_s(self, trained_s: float) -> float:
         """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
-        The result is the given time, or the mean time between the run's interruptions if that is shorter. The mean is
-        used from the second interruption on. It needs a checkpoint with training seconds, which earlier versions did
-        not save.
+        The result is `mean_time_to_interruption_s`, or the mean training time between the run's
+        interruptions if that is shorter. The mean is used only after two or more interruptions. It
+        is not used if the checkpoint has no training seconds, which earlier versions did not save.
 
-        Example: with 3600 s given and 3 interruptions in 120 s, 40 s.
+        Example: with `mean_time_to_interruption_s` 3600 and 3 interruptions in 120 s, return 40 s.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0
         seen_s = trained_s / self._interruptions if is_known else math.inf

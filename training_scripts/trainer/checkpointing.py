@@ -102,7 +102,7 @@ class Checkpointer:
         """Gather a checkpoint's content on rank 0; every rank calls it. By default, rank 0 has all content already."""
 
     def _copied(self, state: Any) -> dict[str, Any]:
-        """Return a copy of the content that this rank writes."""
+        """Return a copy of the content that this rank writes, as object name -> object."""
         return self._buffers.copy(state.capture())
 
     def _gather_random_states(self, step: int, within_s: float | None) -> list[Any] | None:

@@ -233,7 +233,7 @@ class Hyperparameters:
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values by field name; a subclass translates other names."""
+        """Return a copy of `given`; a subclass converts other names to names of fields."""
         return dict(given)
 
     def contradictions(self) -> list[str]:

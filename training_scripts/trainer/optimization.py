@@ -36,9 +36,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 @contextmanager
 def keeping_weight_decay(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Keep each parameter group's weight decay while the body restores the optimizer; log a change.
+    """Keep each parameter group's weight decay while the body restores the optimizer.
 
-    torch restores the settings of the groups, too, so a changed hyperparameter would have no effect after a resume.
+    torch also restores the settings of the groups, so a changed hyperparameter would otherwise have
+    no effect after a resume. If the restored weight decay differs, a warning is logged.
     """
     own = [group["weight_decay"] for group in optimizer.param_groups]
     yield

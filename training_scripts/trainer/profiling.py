@@ -178,9 +178,11 @@ class CollectiveProfile:
         self._count(profile.events())
 
     def summary(self, ranks: Ranks) -> dict[str, Any]:
-        """Return the first and last profiled step, and each rank's share of time in collectives.
+        """Return `profiled_steps` (first, last) and `collectives_share` (one share per rank).
 
-        A share is from 0 to 1, or None if the rank profiled no step. Every rank must call it.
+        A share is the part of the profiled time that the rank spent in collectives, from 0 to 1. It
+        is None if the rank profiled no step. The result is empty if no steps are to be profiled.
+        Every rank must call it.
         """
         if not self._num_steps:
             return {}

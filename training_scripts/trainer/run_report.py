@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class RunReport:
-    """Writer of the metric records of one training process; on ranks other than 0 it only counts."""
+    """Writer of the metric records of one training process.
+
+    On ranks other than 0 it writes nothing, and only counts steps and samples.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,10 @@ class RunReport:
 
 
 class SampleAccount:
-    """Account of the consumed samples, from the position `start` of the run's sample order."""
+    """Range and digest of the samples consumed since the last `read`.
+
+    The first range begins at position `start` of the run's sample order.
+    """
 
     def __init__(self, start: int) -> None:
         self._first = self._end = start

@@ -83,7 +83,7 @@ class ServedDecoder:
     device: torch.device
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the continuation.
+        """Return the continuation as `tokens`, and as `text` if the model was trained on bytes.
 
         Raises:
             ValueError: a field of the request is unknown, or its value is not valid for the model.
@@ -164,7 +164,7 @@ class ServedTable:
 
     @torch.inference_mode()
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the predictions.
+        """Return `predictions`: for each row a number, or a class and the class probabilities.
 
         Raises:
             ValueError: there are no rows, a column is unknown, or the value of a number column is not a number.

@@ -38,8 +38,9 @@ def describe(
         split: name of the measured split.
         num_samples: number of measured samples.
         num_split_samples: number of samples in the split.
-        measured: facts of the measurement: kind of job (`place`), number of ranks, layout and precision.
-        model: facts of the model.
+        measured: facts about the measurement: kind of job (`place`), number of ranks, layout and
+            precision.
+        model: facts about the model, such as its config and number of parameters.
     """
     metrics: dict[str, float | None] = {"test_loss": result.loss}
     if index.kind == "tokens":

@@ -351,7 +351,7 @@ class Training:
             return sum(digest_of(samples) for _, samples in read) & MASK
 
     def log_step(self, loss: float, gradient_norm: float) -> None:
-        """Write the statistics of the current step."""
+        """Write the current step's loss, learning rate, norm, speed and times to the statistics."""
         seconds = self.report.meter.of_step()
         self.statistics.end_step(
             loss=loss,
@@ -475,7 +475,7 @@ class Training:
         return total / self.units_per_batch, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:
-        """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
+        """Clip the gradients and take one optimizer step; return their norm before clipping.
 
         A step with a non-finite loss or gradient norm does not change weights; all ranks make the same decision. With
         fp16 the loss scaler skips a step whose gradient norm overflowed.
@@ -501,7 +501,7 @@ class Training:
         return norm
 
     def refuse_update(self, loss: float, norm: float) -> None:
-        """Count a non-finite step as skipped, or end the run after writing the step's statistics.
+        """Count a non-finite step as skipped, or write its statistics and raise the error.
 
         Raises:
             NonFiniteError: as in `update_weights`.
@@ -587,7 +587,7 @@ class Training:
     def evaluate(
         self, batches: Iterator[Any], *, keeps_predictions: bool = True
     ) -> ModelEvaluation:
-        """Return the mean loss over all ranks' batches, with the facts about this evaluation.
+        """Return the evaluation of the model over all ranks' batches.
 
         The confusion counts of the predictions go into the statistics if `keeps_predictions` is true and the task has
         classes.
@@ -709,9 +709,9 @@ class Training:
         return self.checkpointer.obstacle_to_model(num_bytes, self.stop)
 
     def write_results(self, *, obstacle: str | None) -> dict[str, Any]:
-        """Write the model from rank 0, unless there is an obstacle; return the facts for the summary on rank 0.
+        """Write the model from rank 0 unless there is an obstacle; return facts about the run.
 
-        Other ranks return an empty dict.
+        The facts are for the summary. Ranks other than 0 return an empty dict.
         """
         facts = self.facts()
         if obstacle is None:
@@ -725,7 +725,10 @@ class Training:
         return facts | measured if self.ranks.is_main else {}
 
     def write_whole_model(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Gather the model and write it from rank 0; return the digest of its weights on rank 0."""
+        """Gather the model and write it from rank 0, with `facts` in its model.json.
+
+        Return `weights_sha256` on rank 0, and an empty dict on other ranks.
+        """
         weights = self.whole_weights()
         if not self.ranks.is_main:
             return {}
@@ -750,7 +753,7 @@ class Training:
             )
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts about the run for the summary and the model."""
+        """Return facts about the run, such as its last step, for the summary and model.json."""
         progress = self.state.progress
         reason = "sigterm" if self.is_stopping else "max_steps"
         return {
@@ -763,7 +766,7 @@ class Training:
         }
 
     def measure_ranks(self) -> dict[str, Any]:
-        """Return each rank's memory in bytes and the share of collectives, for the summary.
+        """Return each rank's memory in bytes and its time share of collectives, for the summary.
 
         Every rank must call it.
         """

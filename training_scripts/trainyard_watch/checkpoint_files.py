@@ -114,7 +114,7 @@ class HashedFile:
         """Do nothing: leaving the context makes the file durable."""
 
     def entry(self) -> dict[str, Any]:
-        """Return the file's entry for the manifest."""
+        """Return the file's entry for the manifest: its size `bytes` and its `sha256`."""
         return {"bytes": self.num_bytes, "sha256": self._digest.hexdigest()}
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

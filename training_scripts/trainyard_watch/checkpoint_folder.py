@@ -44,10 +44,12 @@ class Checkpoint:
         return (self.path / ".metadata").exists()
 
     def check_kind(self, *, is_sharded: bool) -> None:
-        """Reject a checkpoint of the other kind: train_fsdp.py reads sharded ones, train_ddp.py whole models.
+        """Reject a checkpoint that is sharded if `is_sharded` is false, or unsharded if it is true.
+
+        train_fsdp.py reads sharded checkpoints, train_ddp.py checkpoints of whole models.
 
         Raises:
-            CheckpointError: the checkpoint is sharded and should not be, or the other way round.
+            CheckpointError: the checkpoint is of the other kind.
         """
         if self.is_sharded != is_sharded:
             writer = "by train_ddp.py, which keeps whole models"

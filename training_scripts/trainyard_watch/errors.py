@@ -35,7 +35,7 @@ class TrainerError(Exception):
 
 
 class HyperparameterError(TrainerError):
-    """The author of the job must change its hyperparameters."""
+    """The job's hyperparameters are not valid; the author of the job must change them."""
 
     title = "Hyperparameters are not valid"
 

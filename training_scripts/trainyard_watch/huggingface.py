@@ -46,10 +46,11 @@ def newest_checkpoint(folder: str | Path) -> str | None:
 
 
 class StoppableEvaluation:
-    """Mixin for a Trainer with a callback that ends evaluations: `class OwnTrainer(StoppableEvaluation, Trainer)`.
+    """Mixin that allows a `WatchCallback` to end a Trainer's evaluation early.
 
-    After a SIGTERM in an evaluation of the training, the Trainer saves its checkpoint without a result of the
-    evaluation. Any other Trainer first completes the evaluation.
+    Use it as `class OwnTrainer(StoppableEvaluation, Trainer)`. After a SIGTERM in an evaluation
+    during the training, the Trainer saves its checkpoint without a result of the evaluation. A
+    Trainer without this mixin first completes the evaluation.
     """
 
     control: TrainerControl
@@ -146,7 +147,7 @@ class WatchCallback(TrainerCallback):
     def on_epoch_end(
         self, _args: object, _state: object, control: TrainerControl, **_: Any
     ) -> None:
-        """Skip the evaluation and the checkpoint of the end of an epoch that a stop has cut."""
+        """Skip the evaluation and the checkpoint at the end of an epoch that a stop cut short."""
         if self._has_stopped:
             control.should_evaluate = control.should_save = False
 
@@ -215,7 +216,10 @@ class WatchCallback(TrainerCallback):
         return self._run
 
     def _stop(self, control: TrainerControl) -> None:
-        """Request the last log and a checkpoint, without an evaluation, which would take the checkpoint's time."""
+        """Request the last log and a checkpoint, and end the training.
+
+        An evaluation is not done: it would use up the time for the checkpoint.
+        """
         self._has_stopped = True
         control.should_training_stop = control.should_save = control.should_log = True
         control.should_evaluate = False

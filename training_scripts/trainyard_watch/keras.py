@@ -53,9 +53,10 @@ SEVERAL = (
 class KerasCallback(keras.callbacks.Callback):
     """Callback that reports steps, saves and resumes checkpoints, and ends `fit` with a checkpoint after a SIGTERM.
 
-    A checkpoint has the variables of the model and of the optimizer, the random states of layers, the epoch and the
-    step. Put the callback last in the list, so that a checkpoint has the changes of the others. After a stop within an
-    epoch, Keras begins this epoch again; `save_every` and a stop can therefore repeat batches.
+    A checkpoint has the variables of the model and of the optimizer, the random states of layers,
+    the epoch and the step. Put the callback last in the list, so that a checkpoint includes the
+    changes by the other callbacks. After a stop within an epoch, Keras begins this epoch again;
+    `save_every` and a stop can therefore repeat batches.
 
     Args:
         save_every: steps between two checkpoints within an epoch; None saves at the end of epochs only.
@@ -103,7 +104,8 @@ class KerasCallback(keras.callbacks.Callback):
         Without a checkpoint the result is 0, and the model is unchanged.
 
         Raises:
-            CheckpointError: the checkpoint is that of another model or optimizer.
+            CheckpointError: the checkpoint is that of another model or optimizer, or the model is
+                not built or not compiled.
         """
         found, self._found = self._found, None
         if found is None:
@@ -155,7 +157,7 @@ class KerasCallback(keras.callbacks.Callback):
         self._is_fitting = True
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
-        """Note the epoch."""
+        """Record the epoch's number, and restart the time measurement of its steps."""
         self._epoch, self._next_epoch, self._totals = epoch, epoch + 1, (0.0, 0.0)
         self._stepped_at = time.perf_counter()
 
@@ -164,7 +166,10 @@ class KerasCallback(keras.callbacks.Callback):
         self._learning_rate = float(_array(self.model.optimizer.learning_rate))
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Record the step; save a checkpoint and end the training after a SIGTERM."""
+        """Record the step; save a checkpoint if it is due.
+
+        After a SIGTERM, save a checkpoint and end the training.
+        """
         if not self._has_started:
             self._has_started = True
             self._starting.__exit__(None, None, None)
@@ -289,7 +294,10 @@ def steps_of(model: keras.Model) -> int:
 
 
 def state_of(model: keras.Model) -> dict[str, np.ndarray]:
-    """Return copies of the variables of a model and its optimizer, in their order, and their paths as JSON."""
+    """Return copies of the variables of a model and its optimizer.
+
+    The keys are `variable-0`, `variable-1` and so on, and `paths`: the variables' paths as JSON.
+    """
     variables = _variables(model)
     return {
         "paths": np.array(json.dumps([each.path for each in variables])),
@@ -322,10 +330,10 @@ def restore(model: keras.Model, saved: Mapping[str, np.ndarray], *, place: str) 
 
 
 def refuse_several_processes(environ: Mapping[str, str]) -> None:
-    """Refuse a process that TF_CONFIG or a launcher's WORLD_SIZE describes as one of several.
+    """Reject a training of several processes, by TF_CONFIG or a launcher's WORLD_SIZE.
 
     Raises:
-        RuntimeError: it is one of several.
+        RuntimeError: one of the variables describes more than one process.
     """
     cluster = json.loads(environ.get("TF_CONFIG") or "{}").get("cluster", {})
     num_hosts = sum(len(hosts) for hosts in cluster.values())

@@ -132,7 +132,10 @@ class LightningCallback(Callback):
             self._stop(trainer)
 
     def on_validation_start(self, trainer: Trainer, _module: object) -> None:
-        """Find out whether the ranks can stop after the same batch, because all have the same number of batches."""
+        """Determine whether all ranks can end this validation after the same batch.
+
+        They can if all of them have the same, known number of batches.
+        """
         if self._run and trainer.state.fn == "fit" and not trainer.sanity_checking:
             first, *others = self._run.gather(trainer.num_val_batches)
             is_known = not others or math.inf not in first

@@ -66,8 +66,8 @@ class Retention:
 
     Args:
         layout: layout of the checkpoints in the folder.
-        keep: number of newest checkpoints that are never deleted. 0 keeps `KEPT`, or 1 if the newest checkpoint in S3
-            has at least `LARGE_BYTES`.
+        keep: number of newest checkpoints that are never deleted. 0 keeps two, or only one if the
+            newest checkpoint in S3 has at least `LARGE_BYTES`.
         s3: prefix to which the platform copies the folder; None if it is not known.
         is_synced: whether the platform copies the folder. If not, checkpoints older than the newest durable ones are
             deleted at once.
@@ -221,7 +221,10 @@ class Retention:
             self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
 
     def _note(self, step: int) -> None:
-        """Record that a step is complete on this disk, and the assumed end of its upload, after all earlier uploads."""
+        """Record that a step's checkpoint is complete on this disk, and the assumed upload time.
+
+        Its upload is assumed to begin after the uploads of all earlier checkpoints.
+        """
         num_bytes = sum(
             file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
         )
@@ -232,7 +235,7 @@ class Retention:
             self._assumed_at[step] = max(self._uploads_until, now + SHORTEST_ASSUMED_S)
 
     def _newest_assumed(self) -> int:
-        """Return the newest step whose assumed upload time has passed; -1 for none."""
+        """Return the newest step whose checkpoint is assumed to be uploaded by now; -1 for none."""
         now = self._clock()
         with self._lock:
             return max(

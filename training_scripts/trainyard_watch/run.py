@@ -465,7 +465,10 @@ class Run:
         self._model = self._optimizer = None
 
     def _end_with_process(self) -> None:
-        """End a run that `start` began; after an uncaught exception (`sys.last_type`) the training is not done."""
+        """End a run that `start` began, when the process ends.
+
+        After an uncaught exception (`sys.last_type`), the training is not recorded as done.
+        """
         self.__exit__(getattr(sys, "last_type", None))
 
     def _live_on(self) -> None:
@@ -495,7 +498,7 @@ class Run:
         return is_behind
 
     def _check_state(self, rest: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
-        """Check that the state can be saved by this rank or by all ranks; `rest` is the state without the parts.
+        """Check that the state can be saved; `rest` is the state without `parts`.
 
         Raises:
             TypeError: as in `checkpoint`.
@@ -521,7 +524,10 @@ class Run:
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
-        """Run the body, in which torch creates optimizer states by optimizer steps; these steps do not count."""
+        """Run the body, whose optimizer steps are not measured.
+
+        torch takes such steps to create the states of a new optimizer.
+        """
         self._is_restoring = True
         try:
             yield

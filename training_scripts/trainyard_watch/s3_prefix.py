@@ -137,10 +137,10 @@ def _is_outage(error: Exception) -> bool:
 
 
 def region_of(environ: Mapping[str, str]) -> str | None:
-    """Return the container's region, or None for boto3's own configuration.
+    """Return the container's region, or None to leave it to boto3's own configuration.
 
-    SageMaker sets AWS_REGION. boto3 reads AWS_DEFAULT_REGION only (botocore, configprovider.py). Without a region
-    boto3 sends requests to us-east-1, which fail for objects of other partitions.
+    SageMaker sets AWS_REGION. boto3 reads AWS_DEFAULT_REGION only (botocore, configprovider.py).
+    Without a region, boto3 sends requests to us-east-1; they fail for objects of other partitions.
     """
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None
 

@@ -47,7 +47,7 @@ class StopRequest:
         self._received_at = math.inf
 
     def install(self) -> StopRequest:
-        """Install the handler of SIGTERM; must be called on the main thread."""
+        """Install the handler of SIGTERM and return this object; needs the main thread."""
         signal.signal(signal.SIGTERM, self._remember)
         return self
 

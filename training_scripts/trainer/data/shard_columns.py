@@ -94,8 +94,9 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
 
 
 def signed_view(values: Tensor) -> Tensor:
-    """Return a signed view of the same bits: torch 2.13 cannot assign rows of unsigned integers above 8 bits.
+    """Return `values` with the same bits as signed integers if they are uint16, uint32 or uint64.
 
-    Not every torch release can join them, either.
+    torch 2.13 cannot assign rows of unsigned integers above 8 bits, and not every release can
+    concatenate them.
     """
     return values.view(_SIGNED.get(values.dtype, values.dtype))

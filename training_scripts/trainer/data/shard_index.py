@@ -77,7 +77,7 @@ class ChannelIndex:
 
     @property
     def shares(self) -> dict[str, int]:
-        """Return the parts of each source of a mixture by name; empty for a single data set."""
+        """Return source name -> number of parts of the mixture; empty for a single data set."""
         return {each["name"]: int(each["parts"]) for each in self.content.get("sources") or ()}
 
     def of_source(self, name: str) -> ChannelIndex:

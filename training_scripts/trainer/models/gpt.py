@@ -151,7 +151,10 @@ def _reads_groups(query: Tensor) -> bool:
 
 
 class SwiGLU(nn.Module):
-    """silu(x W_gate) * (x W_up) W_down. Source: Shazeer 2020, equation 6."""
+    """Feed-forward layer: (silu(x W_gate) * (x W_up)) W_down.
+
+    Source: Shazeer 2020, equation 6.
+    """
 
     def __init__(self, hidden_size: int, inner_size: int) -> None:
         super().__init__()
@@ -159,13 +162,13 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(inner_size, hidden_size, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return a tensor of the same shape."""
+        """Return the layer's output for `hidden`, in the same shape."""
         gate, up = self.gate_up(hidden).chunk(2, dim=-1)
         return self.down(functional.silu(gate) * up)
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight, computed in float32.
+    """Root mean square norm: x / sqrt(mean(x^2) + eps) * weight, computed in float32.
 
     Source: Zhang and Sennrich 2019, equation 4. Example: for x = (3, 4) and weight 1, the mean
     square is 12.5 and the result (0.8485, 1.1314).

@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 class ShardedState(TrainingState):
-    """State of a run with sharded model and optimizer, under names that do not depend on the degrees."""
+    """State of a run whose model and optimizer are sharded.
+
+    The names of the tensors do not depend on the degrees of parallelism.
+    """
 
     def shards(self) -> dict[str, Any]:
         """Return the shards of the model and of the optimizer, by their global names; tensors are not copied."""
         return shards_of(self._parts)
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `shards`, and of `capture_run` as `run`.
+        """Restore the result of `shards`; the key `run` has the result of `capture_run`.
 
         Raises:
             CheckpointError: the state belongs to another run.
@@ -47,7 +50,7 @@ class ShardedCheckpointer(Checkpointer):
     """Checkpointer whose ranks each save and restore their own shards. Every rank must call every method."""
 
     def open_folder(self, folder: Path, retention: Retention) -> ShardFolder:
-        """Return this rank's host's part of the checkpoints."""
+        """Return the checkpoint folder of this rank's host, ready for sharded checkpoints."""
         shards = ShardFolder(folder, retention, ranks=self._ranks)
         shards.connect()
         return shards

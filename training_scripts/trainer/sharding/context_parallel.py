@@ -31,8 +31,9 @@ class SequenceShare:
 
     Attributes:
         mesh: mesh of the ranks that share the sequence.
-        positions: this rank's positions, ascending, int64 on the CPU, for tables that are made once.
-        biases: causal bias of each own piece (own positions, positions up to its end).
+        positions: this rank's positions, ascending, int64 on the CPU; used only to build tables.
+        biases: causal bias of each of this rank's pieces, of shape (positions of the piece,
+            positions from the sequence's begin to the piece's end).
     """
 
     mesh: DeviceMesh
@@ -51,7 +52,7 @@ class SequenceShare:
         return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return tensors of shape (batch, time) with the positions of this rank only."""
+        """Return the tensors of `batch`, each (batch, time), with this rank's positions only."""
         rank, num_ranks = self.mesh.get_local_rank(), self.mesh.size()
         return tuple(own_part(part, rank, num_ranks, dim=1) for part in batch)
 
@@ -101,10 +102,14 @@ def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tenso
 
 
 def own_part(whole: Tensor, rank: int, num_ranks: int, *, dim: int) -> Tensor:
-    """Return a rank's positions on the dimension `dim`: rank r of n has the pieces r and 2n - 1 - r of 2n.
+    """Return a rank's part of `whole` along the dimension `dim`.
 
-    They are joined from slices: an index on the CPU would be copied to the GPU first, and the host would wait for the
-    device. Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5; under a causal mask each has 18 pairs.
+    Rank r of n has the pieces r and 2n - 1 - r of 2n. The pieces are slices that are concatenated.
+    An index tensor on the CPU would be copied to the GPU first, and the host would wait for the
+    device.
+
+    Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5. Under a causal mask, each
+    rank then has 18 pairs of query and key.
     """
     pieces = whole.chunk(2 * num_ranks, dim=dim)
     return torch.cat([pieces[each] for each in own_pieces(rank, num_ranks)], dim=dim)

@@ -30,7 +30,12 @@ class SpreadDecoder(nn.Module):
     def __init__(
         self, whole: GPT, layers: range, *, share: SequenceShare | None, recompute: Recompute | None
     ) -> None:
-        """Use the layers of `whole`, whose parameters are on the meta device until `materialise` creates them."""
+        """Use the layers of `whole`, whose parameters are on the meta device.
+
+        `materialise` creates the parameters. `share` has this rank's positions; None if sequences
+        are not split. `recompute` runs a layer with recomputation in its backward pass; None runs
+        it as it is.
+        """
         super().__init__()
         config = self.config = whole.config
         is_first, is_last = layers.start == 0, layers.stop == config.num_layers
@@ -46,7 +51,10 @@ class SpreadDecoder(nn.Module):
         self.register_buffer("rope_sin", whole.rope_sin[positions], persistent=False)
 
     def materialise(self, name: str, *, fill: Fill, device: torch.device) -> None:
-        """Create and fill the parameters of a submodule on the device, with rows in portable order."""
+        """Create and fill the parameters of a submodule on the device.
+
+        The rows of fused projections get the order of `trainer.sharding.portable_layout`.
+        """
         part = self.get_submodule(name).to_empty(device=device)
         fill(part, prefix=name)
         with torch.no_grad():
@@ -142,14 +150,14 @@ class SpreadSwiGLU(SwiGLU):
     """SwiGLU for weights in portable order, where each gate row is next to its up row."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return a tensor of the same shape."""
+        """Return the layer's output for `hidden`, in the same shape."""
         projected = self.gate_up(hidden)
         gate, up = projected.view(*projected.shape[:-1], -1, NUM_GATED).unbind(-1)
         return self.down(functional.silu(gate) * up)
 
 
 def _spread(block: Block, share: SequenceShare | None, recompute: Recompute | None) -> SpreadBlock:
-    """Return the block itself with its classes replaced by those of this module; nothing is copied."""
+    """Replace the block's classes by those of this module and return it; nothing is copied."""
     block.attention.__class__ = SpreadAttention
     block.attention.share = share
     block.feed_forward.__class__ = SpreadSwiGLU

@@ -47,7 +47,10 @@ def to_plain(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
 
 
 def _groups(name: str, weight: Tensor, config: GPTConfig) -> tuple[int, tuple[int, ...]] | None:
-    """Return a fused projection's number of groups, and each part's rows in a group; None for other weights."""
+    """Return a fused projection's number of row groups, and each part's rows in one group.
+
+    Return None for other weights.
+    """
     if name.endswith("query_key_value.weight"):
         queries = config.num_heads // config.key_value_heads
         size = config.head_size

@@ -99,7 +99,7 @@ class _Policy:
         self._num_products = {False: 0, True: 0}
 
     def __call__(self, context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        """Return whether an operator's output is saved or recomputed."""
+        """Return the policy for an operator's output: it is saved or recomputed."""
         is_kept = self._keeps_random and torch.Tag.nondeterministic_seeded in getattr(
             operator, "tags", ()
         )

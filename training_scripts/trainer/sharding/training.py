@@ -133,12 +133,12 @@ class ShardedTraining(Training):
         )
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
-        """Yield this rank's positions of the micro-batches, and their sample ids."""
+        """Yield micro-batches, cut to this rank's positions of a sequence, and their sample ids."""
         for batch, samples in super().batches():
             yield self.own_part(batch), samples
 
     def own_part(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return this rank's positions of a batch."""
+        """Return a batch, cut to this rank's positions of a sequence."""
         return self.share.of_batch(batch) if self.share else batch
 
     @property
@@ -147,9 +147,10 @@ class ShardedTraining(Training):
         return self.mesh.degrees.num_averaged if self.mesh else 1
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:
-        """Return the context of a micro-step.
+        """Set whether a micro-step averages gradients over replicas; return an empty context.
 
-        Each micro-step reduces gradients into shards; only the last one averages them over replicas.
+        Each micro-step reduces gradients into shards; only the last one averages them over
+        replicas.
         """
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(exchanges)
@@ -204,7 +205,11 @@ class ShardedTraining(Training):
     def evaluate(
         self, batches: Iterator[Any], *, keeps_predictions: bool = True
     ) -> ModelEvaluation:
-        """Return the mean loss over all ranks' batches, with the facts about this evaluation."""
+        """Return the evaluation of the model over all ranks' batches.
+
+        With several ranks, confusion counts are not recorded, and `keeps_predictions` has no
+        effect.
+        """
         if self.mesh is None:
             return super().evaluate(batches, keeps_predictions=keeps_predictions)
         return _evaluate_together(self, self.mesh, batches)
@@ -220,8 +225,8 @@ def _evaluate_together(
 ) -> ModelEvaluation:
     """Return the mean loss over all ranks' batches; the model is left in evaluation mode.
 
-    Ranks that share shards must run the model equally often: in place of None, a rank runs a spare batch, whose outputs
-    are discarded.
+    Ranks that share shards must run the model equally often. For a None in `batches`, a rank
+    therefore runs a spare batch, and discards its outputs.
     """
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0

@@ -152,7 +152,7 @@ def stage_of(config: Mapping[str, Any]) -> int:
 
 
 def casts_itself(config: Mapping[str, Any]) -> bool:
-    """Return whether the engine has the model in bf16, or enters autocast itself."""
+    """Return whether DeepSpeed does the casts: it has the model in bf16, or enters autocast."""
     return any(_is_enabled(config.get(name), default=False) for name in ("bf16", "torch_autocast"))
 
 

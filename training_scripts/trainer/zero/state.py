@@ -50,7 +50,9 @@ class ZeroState(TrainingState):
         self._collected = {}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`, whose `zero` has this rank's part only; `attach` restores that part later.
+        """Restore the result of `capture`; its `zero` has this rank's part of the optimizer only.
+
+        That part is stored here, and `attach` loads it into DeepSpeed's engine.
 
         Raises:
             CheckpointError: the checkpoint was saved by another run.
@@ -100,7 +102,10 @@ class ZeroState(TrainingState):
         return weights
 
     def _own_part(self) -> Any:
-        """Return this rank's part on the CPU, because rank 0 would load a gathered GPU tensor onto the sender's GPU."""
+        """Return this rank's part of the optimizer's state, with its tensors on the CPU.
+
+        If they were on the GPU, rank 0 would load the gathered tensors onto the sender's GPU.
+        """
         whole = self.engine.optimizer.state_dict()
         return on_cpu({name: whole[name] for name in PARTS if name in whole})
 
@@ -119,7 +124,9 @@ class CollectingCheckpointer(Checkpointer):
         state.collect(self._ranks)
 
     def _share(self, content: Any) -> Any:
-        """Return rank 0's content on every rank; `zero` has this rank's part only.
+        """Return rank 0's checkpoint on every rank, with only this rank's part under `zero`.
+
+        Return None if rank 0 has no checkpoint.
 
         Raises:
             CheckpointError: the checkpoint was saved by another number of ranks; raised on every rank.

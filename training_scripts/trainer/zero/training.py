@@ -90,7 +90,7 @@ class ZeroTraining(Training):
 
     @property
     def spare(self) -> Batch | None:
-        """One sample under stage 3, whose forward passes gather parameters from all ranks."""
+        """One sample under stage 3, whose forward passes gather from all ranks; otherwise None."""
         return self.first_samples(1) if stage_of(self.config) == 3 else None
 
     def make_checksums(self) -> ReplicaChecksums | None:
@@ -124,7 +124,10 @@ class ZeroTraining(Training):
         return norm
 
     def measure_ranks(self) -> dict[str, Any]:
-        """Return the common measures without `state_bytes`, because the engine has the states in its own buffers."""
+        """Return the measurements of `Training.measure_ranks` without `state_bytes`.
+
+        The states cannot be measured, because DeepSpeed's engine has them in its own buffers.
+        """
         measured = super().measure_ranks()
         del measured["state_bytes"]
         return measured

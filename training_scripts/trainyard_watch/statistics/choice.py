@@ -65,7 +65,8 @@ class Collection:
     Attributes:
         kind: weights, gradients or activations.
         cadence: the steps.
-        numbers: groups of statistics: NORM, CHANGE, SPREAD.
+        numbers: groups of statistics: NORM (L2 norms), CHANGE (changes of weights, or mean absolute
+            gradients), SPREAD (all others: mean, variance, percentiles ...).
         pattern: pattern that is searched in the tensor's name; None for all.
         module_class: text that is searched in the class name of the tensor's module; None for all.
     """

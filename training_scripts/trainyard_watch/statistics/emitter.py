@@ -295,7 +295,7 @@ class Emitter:
         )
 
     def _due(self, kind: str, *numbers: str) -> list[Collection]:
-        """Return the collections of a kind that include any of these statistics at this step."""
+        """Return a kind's collections that are due at this step and include any of `numbers`."""
         return [
             each
             for each in self._choice.of(kind)
@@ -320,7 +320,7 @@ class Emitter:
         columns: Columns,
         places: Sequence[int] | None = None,
     ) -> None:
-        """Keep columns of this step for the collections that include any of these statistics.
+        """Keep `columns` for the collections of this step that include any of the groups `numbers`.
 
         Args:
             kind: weights or gradients.
@@ -358,7 +358,11 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms, too, for collections of changes or spreads, which are hard to interpret without norms."""
+        """Keep the weights' norms `l2`, and their spreads if a collection needs them.
+
+        Collections of changes or spreads get the norms, too, because they are hard to interpret
+        without norms.
+        """
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})
         if self._due(WEIGHTS, SPREAD):

@@ -52,7 +52,7 @@ class Sink(Protocol):
     """Destination of scalars; used from one thread."""
 
     def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:
-        """Write numbers of one step."""
+        """Write the scalars of one step; `at` is the time in unix seconds."""
 
     def close(self) -> None:
         """Write the buffered scalars."""
@@ -67,7 +67,7 @@ class TensorBoardSink:
         self._writer: Any = SummaryWriter(str(folder), flush_secs=10)  # type: ignore[no-untyped-call]
 
     def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:
-        """Write numbers of one step."""
+        """Write the scalars of one step; `at` is the time in unix seconds."""
         for name, value in scalars.items():
             self._writer.add_scalar(name, value, global_step=step, walltime=at)
 
@@ -89,11 +89,11 @@ class MlflowSink:
         mlflow.log_params(dict(parameters))
 
     def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:  # noqa: ARG002
-        """Write numbers of one step."""
+        """Log the scalars of one step; MLflow records its own time instead of `at`."""
         self._mlflow.log_metrics(dict(scalars), step=step)
 
     def close(self) -> None:
-        """End the run."""
+        """End the MLflow run."""
         self._mlflow.end_run()
 
 

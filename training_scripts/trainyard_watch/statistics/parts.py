@@ -29,7 +29,10 @@ TRIED_AGAIN_AFTER_S = 30.0
 
 
 def newest_attempt(folder: Path) -> int:
-    """Return the highest attempt of any rank in the folder; 0 for none."""
+    """Return the highest attempt in the names of the folder's files; 0 for none.
+
+    An attempt is the number of a start of the training processes.
+    """
     found = [NAME.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")]
     return max((int(match[2]) for match in found if match), default=0)
 

@@ -64,7 +64,7 @@ class ShardedTensors(ModelTensors):
 
     @torch.no_grad()
     def total(self, norms: Tensor) -> Tensor:
-        """Return the total norm of the gradients, of all stages."""
+        """Return the gradients' total norm over all pipeline stages, from this stage's `norms`."""
         squares = norms.double().square().sum().to(self._device)
         if self._stages is not None:
             dist.all_reduce(squares, group=self._stages)
@@ -94,7 +94,10 @@ class ShardedTensors(ModelTensors):
 
 
 def can_measure(model: nn.Module, num_ranks: int) -> bool:
-    """Return whether each DTensor among the parameters is on a mesh of all ranks."""
+    """Return whether `ShardedTensors` can measure the model over all ranks.
+
+    It can if each DTensor among the parameters is on a mesh of all ranks.
+    """
     sharded = [each for each in model.parameters() if isinstance(each, DTensor)]
     return all(each.device_mesh.size() == num_ranks for each in sharded)
 

@@ -70,6 +70,8 @@ def pause_s(age_s: float) -> float:
 def newest_attempt_in(s3: S3Prefix) -> int:
     """Return the highest attempt of any host in S3; 0 for none.
 
+    An attempt is the number of a start of the training processes.
+
     Raises:
         S3UnavailableError: the request failed.
     """
@@ -157,7 +159,10 @@ class Shipper:
             log.exception("statistics are no longer uploaded to S3")
 
     def _may_ship(self) -> bool:
-        """Return whether the attempt's number is free in S3; the request is repeated until S3 answers."""
+        """Return whether to upload: False if S3 already had this attempt of this host.
+
+        If this is not known yet, S3 is queried; the result is False until S3 answers.
+        """
         if not self.knows_attempt:
             try:
                 is_taken = self._stream in self.s3.folders()
@@ -190,7 +195,7 @@ class Shipper:
         return is_behind
 
     def _take_file(self, path: Path) -> bool:
-        """Keep the file's next lines; return whether the file may hold more."""
+        """Queue the file's next complete lines for upload; return whether it may have more."""
         offset = self._offsets.get(path.name, 0)
         if path.stat().st_size <= offset:
             return False
