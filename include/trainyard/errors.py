@@ -241,7 +241,10 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """All files of a table are empty, or all files in one of the parts into which a sharding job splits them."""
+    """A table has no content: all its files are empty.
+
+    If a sharding job splits the files into parts, the error may be about the files of one part.
+    """
 
 
 class SpotInterruptionError(JobFailedError):

@@ -26,7 +26,10 @@ class ProgramKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Parsed command line of an interpreter."""
+    """Parsed command line of a Python interpreter: the program and its arguments.
+
+    `is_unbuffered` is True with the option `-u`.
+    """
 
     kind: ProgramKind
     target: str
@@ -54,7 +57,8 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
     """Return the program that `python *arguments` runs.
 
     Raises:
-        UnfitError: The command line is interactive, or has an option that a running interpreter cannot apply.
+        UnfitError: The command line is interactive, has an option that a running interpreter cannot
+            apply, or runs a module that needs a new interpreter.
     """
     is_unbuffered = False
     for index, argument in enumerate(arguments):
@@ -87,9 +91,11 @@ def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocati
 
 
 def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Check the environment variables that the interpreter or a library read when the warm parent started.
+    """Check that a program's environment fits the warm parent that would be forked for it.
 
-    Each must have the same value in `wanted`, the program's environment, and in `own`, the parent's environment.
+    The interpreter and libraries read some variables only when the parent starts. Each of these
+    must have the same value in `wanted`, the program's environment, and in `own`, the parent's
+    environment.
 
     Raises:
         UnfitError: A value differs.

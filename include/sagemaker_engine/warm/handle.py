@@ -62,8 +62,9 @@ class WarmParent:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the process in the background unless it is running; adopt the process of an earlier engine.
+        """Make sure that the warm parent is running, without a wait until it is ready.
 
+        If an earlier engine left its parent running, it is adopted; otherwise a new process starts.
         Raises OSError if the process cannot be started.
         """
         with self._lock:
@@ -107,7 +108,11 @@ class WarmParent:
 
 
 def _find(folder: Path) -> ParentProcess | None:
-    """Return the running parent of an earlier engine, or None. A parent with another `source` is killed."""
+    """Return the running parent of an earlier engine, found by `folder/parent.json`; or None.
+
+    A parent that runs other files or packages than this engine (another `source`) is killed, and
+    the result is None.
+    """
     try:
         found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -30,7 +30,10 @@ ABSENCE_S = 10.0
 
 
 def main(folder: str, owner: int) -> None:
-    """Serve programs on `folder/socket` while the owner, or any engine of the state folder, is running."""
+    """Serve requests for programs on `folder/socket` while an engine needs the parent (`Keeper`).
+
+    `owner` is the process id of the engine that started this parent.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s warm: %(message)s")
     base_path = [path for path in sys.path if path]
     own_environment = dict(os.environ)
@@ -84,10 +87,11 @@ class Keeper:
 
 
 def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | None:
-    """Fork a supervisor per caller.
+    """Fork a supervisor for each stub that connects to `listener`.
 
     Returns:
-        In the parent: None, once no engine needs it. In a forked program process: the program to run.
+        In the parent: None, once no engine needs the parent. In a forked program process: the
+        program to run.
     """
     while keeper.is_needed():
         readable, _, _ = select.select([listener], [], [], 1.0)

@@ -97,11 +97,12 @@ def _keep_service_models() -> None:
 
 
 def _keep_stores() -> None:
-    """Keep a reference to the store of a static rendezvous until its torchrun ends.
+    """Patch torch's static rendezvous to keep its store until the torchrun process ends.
 
-    The torchrun that serves the store drops it as soon as its own last barrier is passed; a torchrun that is still
-    in that barrier then logs an error (torch 2.13, elastic/agent/server/api.py, `_exit_barrier`). Remove this function
-    when torch keeps the store until all agents have left.
+    Without the patch, the torchrun that serves the store drops it after its own last barrier. Any
+    torchrun that is still in that barrier then logs an error (torch 2.13,
+    elastic/agent/server/api.py, `_exit_barrier`). Remove this function when torch keeps the store
+    until all agents have left.
     """
     from torch.distributed.elastic.rendezvous import static_tcp_rendezvous  # noqa: PLC0415
 

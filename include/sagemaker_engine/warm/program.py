@@ -255,8 +255,10 @@ def _report() -> None:
 
 
 def leave(code: int, *, linger_s: float = 0.0) -> NoReturn:
-    """Exit as the interpreter does, except that modules are not torn down.
+    """Exit as the interpreter does, but do not tear down modules.
 
+    A negative `code` ends the process by signal `-code`. `linger_s` is a wait in seconds before the
+    exit.
     The teardown can hang: torch's process groups join threads that wait for the interpreter lock (seen with gloo,
     torch 2.13).
     """

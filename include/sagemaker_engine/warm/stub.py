@@ -111,7 +111,11 @@ def ignored_signals() -> list[int]:
 
 
 def receive(link: _socket.socket) -> tuple[bytes, int]:
-    """Return the kind and the number of the next message; the kind is empty at the end of the stream."""
+    """Return the kind and the number of the supervisor's next message.
+
+    The kind is empty at the end of the stream. Other kinds: `K` (the program can start warm), `R`
+    (it cannot), `X` (it has ended; the number is its exit code).
+    """
     data = b""
     while len(data) < 5:
         more = link.recv(5 - len(data))
@@ -122,7 +126,7 @@ def receive(link: _socket.socket) -> tuple[bytes, int]:
 
 
 def wait(link: _socket.socket) -> NoReturn:
-    """Forward signals, and exit as the program exits."""
+    """Forward this process's signals to the program until it ends, and exit in the same way."""
 
     def forward(number: int, _: object) -> None:
         try:

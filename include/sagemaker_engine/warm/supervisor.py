@@ -211,7 +211,7 @@ def enter_namespaces(pid: int) -> None:
 
 
 def caller_limits(pid: int) -> dict[int, tuple[int, int]]:
-    """Return the resource limits of a process, by resource number."""
+    """Return the (soft, hard) limits of a process, by resource number (`resource.RLIMIT_*`)."""
     kinds = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
     limits = {}
     for kind in set(kinds):

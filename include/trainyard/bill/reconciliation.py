@@ -32,7 +32,11 @@ def awaiting_bill(record: RunRecord, *, deployment: str | None = None) -> RunRec
 
 
 def began_at(record: RunRecord) -> float:
-    """Return the start of a run or of its first job, epoch seconds; Airflow resets the start of a cleared run."""
+    """Return the earliest start in the record, of the run or of one of its jobs, in epoch seconds.
+
+    The jobs count because Airflow resets the start of a cleared run. The result is 0 if no start is
+    known.
+    """
     entries = (record.ledger or {}).get("entries", ())
     starts = [record.started_at, *(job.created_at for job in record.jobs)]
     starts += [each.get("intended_at") for each in entries]

@@ -119,7 +119,10 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the (name, entry) pairs in a version's entry; for Hugging Face, only the pair of the newest PyTorch."""
+    """Return (name, entry) of the sub-entries of a version in an SDK table that describe images.
+
+    Hugging Face has a sub-entry per framework version. Only that of the newest PyTorch is returned.
+    """
     found = [(name, each) for name, each in entry.items() if name != "version_aliases"]
     if table != "huggingface":
         return [(name, each) for name, each in found if "registries" in each]

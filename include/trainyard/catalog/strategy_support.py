@@ -57,7 +57,7 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCondition:
-    """One condition of a combination.
+    """One condition in the `when` of a `Combination` of settings.
 
     `values` holds the accepted names, or a single version. `sign` is `=`, `>=` or `<`; empty for a flag.
     """

@@ -52,7 +52,7 @@ class RunSpend:
         return f"{self.dag_id} ({self.user})" if self.user else self.dag_id
 
     def is_of_same_run(self, other: RunSpend) -> bool:
-        """Return whether both belong to the same run."""
+        """Return whether `other` is the spend of the same run."""
         return (self.dag_id, self.run_id) == (other.dag_id, other.run_id)
 
     def reserving(self, needed_usd: float) -> Self:

@@ -68,7 +68,9 @@ def compare(
 ) -> tuple[CapacityChoice, ...]:
     """Return the choices for a training: on demand, spot and each plan offer, in this order.
 
-    Worked: 40 hours on 2 instances at 30 USD/h: 2,400 USD on demand, 960 USD on spot with 60 % off.
+    Spot is assumed to save SPOT_SAVED (60 %).
+
+    Worked: 40 hours on 2 instances at 30 USD/h: 2,400 USD on demand, 960 USD on spot.
 
     Args:
         offers: the service's offers.

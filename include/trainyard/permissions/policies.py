@@ -51,7 +51,7 @@ class Account:
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: whether jobs run in a VPC.
-        prefixes: values of the runs' param `prefix` beside `PREFIX`.
+        prefixes: values of the runs' param `prefix`, in addition to `PREFIX`.
     """
 
     account: str
@@ -320,14 +320,17 @@ _KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLO
 
 
 def _requested(account: Account, **keys: Any) -> Document:
-    """Return the condition that the request for a job has the deployment's tag and these condition keys."""
+    """Return an IAM condition: a job's request has the deployment's tag and these values.
+
+    `keys` are the required values by IAM condition key. Empty if nothing is required.
+    """
     name = account.deployment
     wanted = {**({f"aws:RequestTag/{DEPLOYMENT}": name} if name else {}), **keys}
     return {"StringEquals": wanted} if wanted else {}
 
 
 def _tagged(account: Account) -> Document:
-    """Return the condition that a resource has the deployment's tag."""
+    """Return an IAM condition: a resource has the deployment's tag. Empty without a tag."""
     name = account.deployment
     return {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": name}} if name else {}
 

@@ -157,7 +157,10 @@ def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
 
 
 def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
-    """Return the cells of a comparison, and an error per number of ranks that does not fill its instances."""
+    """Return the cells of a comparison, and errors about numbers of ranks.
+
+    A number of ranks is an error if it needs several instances and does not fill all of them.
+    """
     cells: list[Cell] = []
     findings: list[Finding] = []
     per_instance = conf.comparison.processes_per_instance or ranks_on(conf.run.instance_type)

@@ -40,7 +40,7 @@ def memory_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding
 
 
 def _evaluation_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding]:
-    """Yield an error if the processing job cannot hold the base model, or the tuned one, whole on all its GPUs.
+    """Yield an error if the evaluation's instance cannot hold the model's weights in GPU memory.
 
     Worked: 13e9 parameters in bf16 are 24.2 GiB. One A10G holds 0.95 x (24 - 2) = 20.9 GiB, and four hold 83.6 GiB.
     """

@@ -1,4 +1,7 @@
-"""Checks of every rung of a capacity ladder: its type, ranks, memory and cost."""
+"""Checks of a capacity ladder, a job's list of fallback capacities.
+
+Each rung of the ladder is checked: its type, ranks, memory and cost.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ C = TypeVar("C", bound="BaseRunConf")
 def ladder_plan_findings(
     conf: C, cluster_rules: Callable[[C, InstanceType], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """Yield the findings about each rung, checked as if it were the run's own cluster.
+    """Yield the findings about each rung of the capacity ladder, as if it were the only cluster.
 
     Args:
         conf: the run's conf. Its own cluster is the first rung, which the caller has already checked.
@@ -46,7 +49,7 @@ def ladder_plan_findings(
 
 
 def _standing_on(conf: C, rung: CapacityRung) -> C:
-    """Return the conf with this rung as its only cluster. The rules of the ladder itself were checked before."""
+    """Return the conf without its capacity ladder, with this rung as its only cluster."""
     return replace(
         conf,
         capacity_ladder=(),

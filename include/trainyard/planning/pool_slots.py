@@ -1,4 +1,7 @@
-"""Pool slots and instance type of a run's training, search, trials and comparison cells: one slot per instance."""
+"""Airflow pool slots of a run's training, search, trials or comparison cells, one per instance.
+
+The module also finds the instance type of a run's training.
+"""
 
 from __future__ import annotations
 

@@ -219,7 +219,11 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
 
 
 def _of_source(finding: Finding, name: str) -> Finding:
-    """Return a finding on the csv options of a mixture's source with their path in the conf; others unchanged."""
+    """Return a finding about a mixture's source, with the path of its csv options in the conf.
+
+    Findings about other settings are returned unchanged. Worked: for source `web`,
+    `csv_options.delimiter` becomes `data_mixture.web.csv_options.delimiter`.
+    """
     is_of_options = finding.where.startswith("csv_options")
     return (
         replace(finding, where=f"data_mixture.{name}.{finding.where}") if is_of_options else finding

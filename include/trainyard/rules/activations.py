@@ -90,7 +90,7 @@ class SaturatedActivation(Rule):
     threshold_layer: float = 50.0
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each tanh or sigmoid layer whose saturated share is known."""
         for name, each in _layers(record, self.tensor_regex, _SATURATING.__contains__):
             if each.saturated_fraction is not None:
                 percent = 100 * each.saturated_fraction

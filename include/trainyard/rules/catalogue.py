@@ -1,4 +1,4 @@
-"""All rules by name."""
+"""Catalogue of all built-in rules: their classes by name, and by family."""
 
 from __future__ import annotations
 

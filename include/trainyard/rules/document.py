@@ -142,7 +142,10 @@ def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
 def _newest_failure(
     by_job: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool
 ) -> dict[str, Any]:
-    """Return the fields of a rule's newest failure in all jobs; empty if it failed in none."""
+    """Return the fields of a rule's newest failure in all jobs; empty if it failed in none.
+
+    `by_job` are pairs of job and verdict, oldest first. With `names_jobs` the error names the job.
+    """
     failures = [(job, failure) for job, verdict in by_job if (failure := _failure(verdict))]
     if not failures:
         return {}
@@ -160,6 +163,8 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _one(by_job: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
     """Return one verdict for a rule's verdicts in all jobs.
+
+    `by_job` are pairs of job and verdict, oldest first. With `names_jobs` each issue names its job.
 
     Its counts are sums, and its issues are those of all jobs. All other fields are copied from one verdict, in this
     order of preference: the last with an issue, the last evaluated, the last of all.

@@ -233,7 +233,11 @@ class _RuleRun:
         return [issue for each in judgements if (issue := self._weigh(each, record))]
 
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
-        """Roll back the state of the restarted rank; for a rule with one state, only once per attempt."""
+        """Roll the rule back to the step from which the processes restarted.
+
+        A rule with a state per rank rolls back the state of the record's rank. A rule with one
+        state for all ranks rolls it back at the first `Start` record of an attempt only.
+        """
         if self._one_rank and is_new_attempt:
             self._one_rank.begin_attempt()
         rank = 0 if self._has_one_state else start.rank
@@ -359,10 +363,10 @@ class _RuleRun:
 
 
 class _OneRank:
-    """Filter of the records of one rank, the lowest, for a rule on values that all ranks record.
+    """Filter for a rule on values that all ranks record; it passes the records of one rank.
 
-    A lower rank whose records arrive late continues after the newest step that was passed. So does a higher rank if
-    the lower ones write no more.
+    The chosen rank is the lowest. It is replaced if a lower rank's records arrive later, or if it
+    writes no more. The new rank continues after the newest step that was passed.
 
     Args:
         fields: the fields that the rule reads; a rank whose records have none of them is not chosen.

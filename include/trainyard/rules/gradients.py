@@ -51,7 +51,7 @@ class VanishingGradient(Rule):
     exempt_regex: str | None = None
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each gradient of known size whose tensor is not exempt."""
         sizes = {
             name: size
             for name, each in record.collection(GRADIENTS).items()

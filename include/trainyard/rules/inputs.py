@@ -46,7 +46,7 @@ class NLPSequenceRatio(Rule):
             )
 
     def judge(self, record: Inputs) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each token of `token_values` whose share is known."""
         limits = _numbers(self.token_thresholds_percent)
         for token, limit in zip(self.token_values.split(","), limits, strict=True):
             share = record.token_shares.get(token.strip())
@@ -130,7 +130,7 @@ class TokenStats(Rule):
     persistence: int = 3
 
     def judge(self, record: Inputs) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each token whose share is recorded."""
         limits = {"pad": self.pad_share, "unk": self.unk_share, "masked": self.masked_share}
         for token, share in record.token_shares.items():
             limit = limits.get(token, self.single_share)

@@ -65,9 +65,10 @@ class LiveFeed:
     """The reading positions in all files of one job's statistics.
 
     Args:
-        since: epoch seconds; a file with an older header is from an earlier job of the training, which used the same
-            prefix. An invalid line in such a file ends, with a warning, the reading of the files of the same rank and
-            start; in a file of the job itself it is an error.
+        since: creation time of the job, epoch seconds. A file with an older header is from an
+            earlier job of the training, which used the same prefix. At an invalid line in such a
+            file, a warning is logged, and the files of that rank and attempt are no longer read. An
+            invalid line of the job itself is an error.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:
@@ -306,7 +307,10 @@ class _Stream:
             self._read(file, line, previous=previous)
 
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
-        """Return the bytes of `data` (from the file's start) that were not read yet: all if the file was replaced."""
+        """Return the bytes of `data`, the start of a file, that were not read yet.
+
+        If the file was replaced since the last poll, all bytes are new.
+        """
         file.is_doubted, file.settled = False, file.size
         if file.is_same(data):
             if file.reader is None and file.header[0]:

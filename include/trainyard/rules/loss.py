@@ -237,7 +237,10 @@ class _LossSpike(RuleState[StepRecord]):
 
 
 def _least_growth(losses: list[float]) -> float:
-    """Return the smallest factor between the medians of consecutive sixths, which is about 1 if growth paused."""
+    """Return the smallest factor between the medians of consecutive sixths of these losses.
+
+    It is about 1 if the growth paused, and infinite for fewer than six losses.
+    """
     length = len(losses) // 6
     if not length:
         return math.inf  # too few observations: a line every many steps

@@ -131,7 +131,7 @@ class Confusion(Rule):
     max_off_diag: float = 0.1
 
     def judge(self, record: Predictions) -> Iterator[Judgement]:
-        """Evaluate one record."""
+        """Yield a result for each class, or for the first `category_no` classes."""
         matrix = _added([record.confusion])
         size = len(matrix) if self.category_no is None else min(self.category_no, len(matrix))
         for each in range(size):

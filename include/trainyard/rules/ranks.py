@@ -153,7 +153,11 @@ class _ReplicaDivergence(RuleState[Checksums]):
 
 
 def _bound(open_places: dict[Key, dict[int, Kind]]) -> None:
-    """Drop the oldest entries beyond MOST_OPEN: the ranks that they wait for probably no longer write."""
+    """Drop the oldest entries beyond MOST_OPEN.
+
+    An entry holds the records, by rank, of a comparison that waits for other ranks. They probably
+    no longer write.
+    """
     while len(open_places) > MOST_OPEN:
         del open_places[next(iter(open_places))]
 

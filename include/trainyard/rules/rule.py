@@ -97,7 +97,7 @@ class Stateless(RuleState[Seen_contra]):
         self._judge = judge
 
     def see(self, record: Seen_contra) -> Iterable[Judgement]:
-        """Evaluate one record."""
+        """Return the judgements of the rule for one record."""
         return self._judge(record)
 
 
@@ -149,9 +149,12 @@ class Rule(ABC):
         return {key: value for key, value in own.items() if value is not None}
 
     def watch(self, facts: Facts) -> RuleState[Any]:  # noqa: ARG002  # the interface
-        """Return a new state without any record. A rule that keeps no state has `judge` instead."""
+        """Return the state of this rule before the first record of a run, or of a rank.
+
+        A subclass overrides either this method or, if its rule needs no state, `judge`.
+        """
         return Stateless(self.judge)
 
     def judge(self, record: Any) -> Iterable[Judgement]:
-        """Evaluate one record by itself."""
+        """Return the judgements for one record, independent of all others."""
         raise NotImplementedError

@@ -53,13 +53,14 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 class History:
-    """All observations of a run, with access by step.
+    """Series of one number's observations in a run, with access by step.
 
-    All observations are kept, since a restart may roll back any number of steps. An observation takes 16 bytes.
+    By default all observations are kept, since a restart may roll back any number of steps. Each
+    takes 16 bytes.
 
     Args:
-        most: number of observations above which the older half is dropped; None keeps all. The series can no longer be
-            rolled back to dropped ones: it is then empty.
+        most: number of observations above which the older half is dropped; None keeps all. A
+            roll-back to a dropped observation leaves the series empty.
 
     Attributes:
         num_dropped: number of older observations that are no longer kept.
@@ -107,8 +108,7 @@ class History:
 class SeriesRow:
     """Count of consecutive observations that meet a condition, with a history for roll-backs.
 
-    Only changes of the count are stored: observations that meet the condition, and the first after them that does not.
-    `most` limits the count, and observations beyond it are not stored. Only the newest changes are kept.
+    The count stops at `most`. Only its newest changes are stored.
     """
 
     __slots__ = ("_history", "_most")

@@ -106,9 +106,10 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether a job is of the same kind.
+    """Return whether an earlier job is of the same kind as the job with this work.
 
-    A job whose loop was not timed must also have the same number of operations, within 5 %.
+    If the training loop of the earlier job was not timed, both must also have the same number of
+    operations, within 5 %.
     """
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
@@ -149,10 +150,12 @@ def _learned(
 def _scaled(
     work: JobWork, measured: Sequence[JobMeasurement], spread: tuple[float, float], basis: str
 ) -> LearnedSeconds:
-    """Return the seconds from a fit over other jobs: seconds per step, and seconds per operation of a rank.
+    """Return the seconds of a job, estimated by a fit over earlier jobs (`measured`).
 
-    The operations of a narrow model count more, if the slowdown of all these jobs is known (`JobWork.slowdown`). If no
-    loop was timed, or the job's operations are unknown, the fit has fixed seconds in place of the seconds per step.
+    The fit has two coefficients: seconds per step, and seconds per floating-point operation of a
+    rank. If no training loop was timed, or the job's operations are unknown, fixed seconds replace
+    the seconds per step. If `JobWork.slowdown` is known for all these jobs, operations are
+    multiplied by it: those of a narrow model are slower.
     """
     is_known = all(each.slowdown for each in (work, *(each.work for each in measured)))
     per_rank = _slowed_per_rank if is_known else _per_rank

@@ -206,7 +206,11 @@ def _operations_per_s(conf: RunConf, work: JobWork) -> float:
 
 
 def _with_restarts(conf: BaseRunConf, one: AmountRange, learned: LearnedSeconds) -> AmountRange:
-    """Return the seconds with the restarts after interruptions of spot. The high value has one more restart."""
+    """Return the seconds of a training with its restarts after spot interruptions.
+
+    `one` is the seconds without restarts. The high value has the expected number of restarts,
+    rounded up, and one more.
+    """
     redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
     each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
     expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0

@@ -67,7 +67,7 @@ class JobFacts:
         return None if self.instance is None else self.instance.num_ranks
 
     def holds(self, condition: SupportCondition) -> bool:
-        """Return whether a condition of the table holds."""
+        """Return whether a condition of the support table holds for this job."""
         return self._claim(condition) is not condition.is_negated
 
     def _claim(self, condition: SupportCondition) -> bool:

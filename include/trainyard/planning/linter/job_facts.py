@@ -109,7 +109,10 @@ def framework_of_image(name: str) -> str | None:
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield `where`, instance type, instance count and spot of each capacity that the strategy may run on."""
+    """Yield each capacity that the strategy may run on: place, type, instance count, whether spot.
+
+    The place is that in the spec, such as `capacity_ladder[1]`; empty for the job's own instances.
+    """
     if spec.instance_groups:
         group = _strategy_group(spec)
         yield "", group.instance_type, group.instance_count, spec.use_spot_instances
@@ -136,7 +139,7 @@ def _strategy_group(spec: TrainingJobSpec) -> InstanceGroup:
 
 
 def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
-    """Return the flags that do not depend on the instances."""
+    """Return the linter's flags that do not depend on instances: whether each is set, by name."""
     rules = [each.get("RuleParameters", {}) for each in spec.rules]
     profiled = {
         each.get("RuleParameters", {}).get("rule_to_invoke") for each in spec.profiler_rules
@@ -167,7 +170,7 @@ def is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
 
 
 def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> dict[str, bool]:
-    """Return the flags that depend on the instance type and count."""
+    """Return the linter's flags that depend on instances: whether each is set, by name."""
     types = catalogue().types
     instance = types.get(instance_type)
     others = [types.get(each.instance_type) for each in spec.instance_groups]
