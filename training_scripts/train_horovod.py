@@ -56,7 +56,7 @@ class HorovodTraining(Training):
         """Set `parallel`, the (compiled) model itself, and broadcast rank 0's weights.
 
         The optimizer state is not broadcast: every rank restores it from the checkpoint.
-        `hvd.broadcast_optimizer_state` would initialise a fresh Adam by taking a step, which changes the first updates.
+        `hvd.broadcast_optimizer_state` would initialize a fresh Adam by taking a step, which changes the first updates.
         """
         import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
 

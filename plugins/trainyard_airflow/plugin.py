@@ -1,4 +1,4 @@
-"""Registration of Trainyard with Airflow: links of jobs, notes of runs, errors of a conf, and the pages in the UI."""
+"""Trainyard's Airflow plugin: operator links, run listeners, errors of a conf, pages in the UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 async def pages(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve the pages as an ASGI app; their module is imported with the first request, so only in the API server."""
+    """Serve Trainyard's pages in Airflow's UI, an ASGI app.
+
+    The module of the pages is imported at the first request, so only the API server imports it.
+    """
     module = await asyncio.to_thread(import_module, "trainyard_airflow.pages.app")
     await module.app(scope, receive, send)
 

@@ -68,7 +68,7 @@ def note_end(dag_run: Any) -> None:
 
 
 def _set_note(dag_run: Any, note: str) -> None:
-    """Set a run's note; a person's note, and one with which another DAG triggered the run, are kept."""
+    """Set a run's note, unless it has a note of a person or of the DAG that triggered the run."""
     noted = dag_run.dag_run_note
     if noted is None:
         dag_run.note = (note, _AUTHOR)

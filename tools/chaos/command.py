@@ -84,7 +84,7 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
 def _struck_run(
     home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
 ) -> list[audit.AuditCheck]:
-    """Run once, print the report, and return the checks that need the running stack."""
+    """Run the DAG once under the strikes; return the audit's checks that need the running stack."""
     stack = Stack(home, print_line=display.print_line)
     try:
         api = bring_up(stack, dag_id=DAG_ID, display=display)

@@ -1,4 +1,4 @@
-"""Client of the engine's fault injection, and conversion of strikes to the engine's faults."""
+"""Client of the engine's fault injection, and conversion of scheduled strikes to its faults."""
 
 from __future__ import annotations
 

@@ -70,9 +70,14 @@ class FaultInjector:
         step: Callable[[], int],
         print_line: Callable[[str], None],
     ) -> None:
-        """`step` returns the training's current step.
+        """Create the injector.
 
-        `print_line` receives one line per executed strike or restarted process.
+        Args:
+            strikes: the scheduled faults.
+            home: home of the stack whose processes are killed.
+            faults: client of the engine's faults.
+            step: returns the training's current step.
+            print_line: receives one line per executed strike or restarted process.
         """
         self._pending = list(strikes)
         self._home = home

@@ -96,7 +96,7 @@ def attempts(sagemaker: Any, *, since: float) -> list[ObservedAttempt]:
 
 
 def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
-    """Yield the faults of a run's jobs as text.
+    """Yield each violation of these rules by a run's jobs, as text.
 
     Each logical job must have exactly one completed attempt. No attempt may still run, and none may have started before
     the previous one ended.

@@ -64,7 +64,7 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
 def predict_fn(
     input_data: dict[str, Any], model: tuple[PreTrainedModel, PreTrainedTokenizerBase]
 ) -> dict[str, Any]:
-    """Return the answer to a request.
+    """Return the answer to a parsed request: `text`, the continuation by the model.
 
     Raises:
         ValueError: messages are given to a tokenizer without a chat template.

@@ -1,4 +1,4 @@
-"""Trainer callback that writes the metric lines of train_ddp.py, and synchronises a stop over the ranks."""
+"""Trainer callback that writes the metric lines of train_ddp.py, and synchronizes a stop over the ranks."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Reports(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Synchronise the stop request; request a log and a checkpoint at the last step."""
+        """Synchronize the stop request; request a log and a checkpoint at the last step."""
         self.is_stopping = agree(self._stop.received, args.device)
         self.close()
         is_last = self.is_stopping or state.global_step >= state.max_steps

@@ -63,7 +63,7 @@ class Samples:
 
 
 class ScheduledTrainer(StoppableEvaluation, Trainer):
-    """A Trainer with the learning rate schedule of train_ddp.py, whose evaluations a stop ends."""
+    """Trainer with the learning rate schedule of train_ddp.py; a stop ends evaluations early."""
 
     def __init__(self, schedule: LearningRateSchedule, **members: Any) -> None:
         super().__init__(**members)

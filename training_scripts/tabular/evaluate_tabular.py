@@ -72,7 +72,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the evaluation's content.
+    """Return the content of evaluation.json: metrics, those of the baseline, and numbers of rows.
 
     Raises:
         EvaluationError: A channel has no CSV file, its rows lack the target, or the model does not have the program.
@@ -151,7 +151,7 @@ def load(path: Path) -> ModuleType:
 
 
 def regression(truth: Any, values: Any) -> dict[str, float]:
-    """Return MSE, RMSE, MAE and R2."""
+    """Return the metrics `MSE`, `RMSE`, `MAE` and `R2` of predicted values."""
     mse = float(metrics.mean_squared_error(truth, values))
     return {
         "MSE": mse,

@@ -18,7 +18,10 @@ def update(
     *,
     weight_decay: float,
 ) -> None:
-    """Update one variable with its gradient; `step` counts from 1. Only tensors with two or more axes decay."""
+    """Update one variable, and its moments `first` and `second`, with its gradient.
+
+    `step` counts from 1. Weight decay applies only to tensors with two or more axes.
+    """
     first.assign(BETA_1 * first + (1 - BETA_1) * gradient)
     second.assign(BETA_2 * second + (1 - BETA_2) * gradient * gradient)
     mean = first / (1 - tf.pow(BETA_1, step))

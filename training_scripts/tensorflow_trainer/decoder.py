@@ -1,4 +1,4 @@
-"""A small decoder in plain TensorFlow: learned positions, pre-norm blocks, tied embeddings."""
+"""A small decoder-only language model in plain TensorFlow: learned positions, pre-norm blocks, tied embeddings."""
 
 from __future__ import annotations
 

@@ -40,7 +40,12 @@ LEAVING_S = 10.0
 
 
 class TensorFlowStrategy(Protocol):
-    """Placement of the variables, and construction of a step."""
+    """Distribution strategy: placement of the variables, and computation of a step.
+
+    Attributes:
+        num_replicas: number of parts into which a global batch is divided.
+        is_chief: whether this host evaluates, and writes metrics, checkpoints and the model.
+    """
 
     num_replicas: int
     is_chief: bool
@@ -51,7 +56,14 @@ class TensorFlowStrategy(Protocol):
     def compile(
         self, loss: Any, state: Mapping[str, Any], *, clip_norm: float, weight_decay: float
     ) -> None:
-        """Prepare the steps."""
+        """Build the computation that `step` runs.
+
+        Args:
+            loss: returns the mean loss of weights on a block of samples.
+            state: `weights`, and AdamW's moments `first` and `second`, each as returned by `hold`.
+            clip_norm: maximum global norm of the gradient; 0 = no clipping.
+            weight_decay: AdamW's weight decay.
+        """
 
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool

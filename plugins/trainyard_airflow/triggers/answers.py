@@ -40,7 +40,10 @@ class Answers:
         self._failures = self._refusals = 0
 
     def described(self) -> None:
-        """Reset the count of refusals: the job can be followed, even if the service rejects its stop."""
+        """Reset the count of refusals after a successful Describe.
+
+        The job can then be followed, even if the service rejects its stop.
+        """
         self._refusals = 0
 
     def delay_s(self, error: Exception) -> float:

@@ -1,4 +1,4 @@
-"""Follows one job to its end: polls the job, forwards its log lines, and continues after failures of the service."""
+"""Followers of one job: they poll it to its end, forward its log, and survive service failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def follow_by_feed(
 
     All followers of a connection in this event loop share the feed.
 
-    The behaviour is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
+    The behavior is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
     is needed. If the service rejects listings, this function continues as `follow_job`.
 
     Args:
@@ -102,7 +102,7 @@ async def follow_by_feed(
 
 
 class _NotFedError(Exception):
-    """The service rejects listings."""
+    """The service rejects listings, so the shared feed cannot report on the job."""
 
 
 def _look_class(kind: JobKind) -> type[Look]:
@@ -136,7 +136,10 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
 
 @dataclass(slots=True)
 class FedLook(Look):
-    """Follower that the shared feed drives: it describes the job only if more than its status is needed."""
+    """Follower of a job through the shared feed, which reports the job's status and log lines.
+
+    The job is described only if more than its status is needed.
+    """
 
     subscription: Subscription = field(init=False)
     feed: JobFeed = field(init=False)
@@ -185,7 +188,10 @@ class FedLook(Look):
             await self._wait(delay_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Wait for an update of the feed, at most until the next limit may apply; after a fault, sleep `delay_s`."""
+        """Wait for an update of the feed, at most until one of the job's limits may apply.
+
+        After a failed call, sleep `delay_s` seconds instead; None = no call failed.
+        """
         if delay_s is not None:
             await asyncio.sleep(delay_s)
             return
@@ -319,13 +325,17 @@ class FedLook(Look):
         return time.time() - heartbeat_at >= limit_s
 
     async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
-        """Return 0, because the feed reads the lines, and `_listen_again` reads the log of a job without heartbeats."""
+        """Do nothing, and return 0 as the number of logged lines: the feed reads the log.
+
+        If the feed has had no heartbeat for too long, `_listen_again` reads the job's own log.
+        """
         return 0
 
     async def _listen_again(self) -> bool:
-        """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat.
+        """Read the newest heartbeat from the job's own log; return whether the log could be read.
 
-        Return False, with a warning, if it cannot be read: the job's other limits apply nevertheless.
+        The feed may be behind, or may have started after the last heartbeat. If the log cannot be
+        read, a warning is logged; the job's other limits still apply.
         """
         try:
             async with shared_clients(self.followed.connection, "logs") as clients:

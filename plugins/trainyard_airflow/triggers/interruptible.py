@@ -1,4 +1,4 @@
-"""Runs a coroutine in this thread, and always ends it if a signal handler raises an exception.
+"""Function that runs a coroutine in this thread, and ends it if a signal handler raises an error.
 
 Airflow's `execution_timeout` raises `AirflowTaskTimeout` from a SIGALRM handler at any point of the main thread. If
 this interrupts a callback of the event loop, asyncio reports the exception and continues
@@ -20,10 +20,12 @@ Result = TypeVar("Result")
 
 
 def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result, or raise its error, or the exception that interrupted a callback or finalizer.
+    """Run the coroutine in this thread; return its result or raise its error.
 
     Raises:
         CancelledError: the coroutine cancelled itself.
+        BaseException: a signal handler raised it in a callback or finalizer; the coroutine was
+            cancelled.
     """
     interruptions: list[BaseException] = []
     with asyncio.Runner() as runner:
@@ -53,7 +55,11 @@ def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 @contextmanager
 def _unraisable_noted(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Call `note` with each exception of a signal handler that Python cannot raise, as in `__del__`."""
+    """In the block, call `note` with each exception of a signal handler that Python cannot raise.
+
+    Python cannot raise an exception in a finalizer (`__del__`). A finalizer's own errors go to the
+    previous hook.
+    """
     before = sys.unraisablehook
 
     def hook(report: Any) -> None:

@@ -109,7 +109,7 @@ class Subscription:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def delay_s(self, shortest_s: float) -> float:
-        """Return the seconds until the job should be listed again."""
+        """Return the seconds until the next listing of the job; `shortest_s` is the minimum."""
         phase = self.state.phase if self.state else None
         pace = Pace(shortest_s=shortest_s, longest_s=self.longest_s, ending_s=shortest_s)
         return pace.delay_s(age_s=time.time() - self.began_at, phase=phase)
@@ -200,7 +200,7 @@ class JobFeed:
 
     Args:
         connection: the jobs' connection.
-        kind: one of `FED`.
+        kind: a kind with a feed (`FED`): training or processing jobs.
     """
 
     def __init__(self, connection: ConnectionArguments, kind: JobKind) -> None:

@@ -1,4 +1,4 @@
-"""Findings of the rules on one watched job, for the log, the result, the document and messages."""
+"""Findings of the rules on one watched job, for the log, the result, rules.json and messages."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ _MOST_TEXT = 300
 
 
 def document_uri(snapshot: JobSnapshot, *, name: str = DOCUMENT_NAME) -> str:
-    """Return the S3 address of the verdicts on a training job, below its output path."""
+    """Return the S3 address of the rules' verdicts on a training job, below its output path."""
     return document_below(str(snapshot.output_path), snapshot.name, name=name)
 
 
 def document_below(output_path: str, job_name: str, *, name: str = DOCUMENT_NAME) -> str:
-    """Return the S3 address of the verdicts from a training job's output path and name."""
+    """Return the S3 address of the rules' verdicts on a job, from its output path and name."""
     return f"{output_path.rstrip('/')}/{job_name}/{name}"
 
 
 @dataclass(slots=True)
 class RuleFindings:
-    """Reactions to all issues so far, oldest first, and the reaction that stops the job, or None."""
+    """Reactions to all issues so far, oldest first; `stop` is the one that stops the job, or None.
+
+    A reaction is an issue that a rule found, with the action to take.
+    """
 
     found: list[Reaction] = field(default_factory=list)
     stop: Reaction | None = None

@@ -1,4 +1,4 @@
-"""Watches one job with rules: polls the job and its statistics, evaluates the rules, and stops the job if required."""
+"""Watch of one job by rules: polls of job and statistics, evaluation, and stop of the job."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class RuleLook:
 
 
 def _mark(name: str, issue: Issue) -> tuple[object, ...]:
-    """Return the key by which an issue is recognised when it is found again."""
+    """Return the key by which an issue is recognized when it is found again."""
     return name, issue.step, issue.rank, issue.key, issue.severity
 
 

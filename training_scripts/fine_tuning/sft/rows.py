@@ -44,7 +44,7 @@ _PAIR = ("prompt", "chosen", "rejected")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Token ids of one sample, and one label per token."""
+    """Token ids of one sample, and a label per token: its id, or `IGNORED` if not learned."""
 
     input_ids: list[int]
     labels: list[int]

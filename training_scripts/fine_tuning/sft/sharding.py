@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def use_fsdp(options: Options, *, is_bf16: bool) -> None:
-    """Let the process's trainer shard its model. Call it after the process group is made, and before the model is made.
+    """Configure accelerate so that this process's trainer shards its model with FSDP2.
+
+    Call this function after the process group is made, and before the model is made.
 
     The trainer finds the settings in accelerate's state of the process; its own arguments for FSDP differ between
     versions of transformers. In bf16, gradients are reduced and the loss is returned in float32; accelerate's default

@@ -54,7 +54,7 @@ _SCHEMAS = {
 
 
 class RowTrainer(StoppableEvaluation, SFTTrainer):
-    """TRL's SFT trainer, whose evaluations a stop ends."""
+    """TRL's SFT trainer; a stop request ends its evaluations early."""
 
 
 def train(options: Options, paths: ContainerPaths) -> int:

@@ -37,7 +37,7 @@ class AutoMLReportOperator(ClosingReportOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the addresses of the report and the status it shows.
+        """Write the report, and return the keys that the class docstring lists.
 
         Raises:
             SpecError: the connection names no bucket to write to, or another Airflow has claimed the bucket.
@@ -102,7 +102,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         )
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        """Return a document of the run; None, with a warning, if it cannot be read."""
+        """Return the JSON object at an S3 address; None, with a warning, if it cannot be read."""
         try:
             document: dict[str, Any] = json.loads(self.objects.read(uri))
         except (TrainingRunError, ValueError) as error:
@@ -112,6 +112,10 @@ class AutoMLReportOperator(ClosingReportOperator):
 
 
 def _importance(analysis: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the columns' permutation importance; empty if the explanation has none."""
+    """Return the columns' permutation importance from the content of analysis.json.
+
+    Each item has a column's `name`, `importance` and `std`. The list is empty if `analysis` has
+    none.
+    """
     found = (analysis or {}).get("explanations", {}).get("permutation_importance", {})
     return list(found.get("global_importance", ()))

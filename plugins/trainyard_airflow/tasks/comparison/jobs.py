@@ -1,4 +1,4 @@
-"""Specs of a comparison's trainings, and their findings before the first one starts."""
+"""Job specs of a comparison's trainings, and the findings on them before the first one starts."""
 
 from __future__ import annotations
 

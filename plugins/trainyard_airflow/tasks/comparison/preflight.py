@@ -49,7 +49,7 @@ class ComparisonPreflightOperator(PreflightOperator):
         return plan_comparison(params, job_attempts=CELL_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield the findings of specs, linter and scripts for the cells."""
+        """Yield the findings on the cells' trainings, from specs, linter and scripts."""
         yield from comparison_findings(params, scripts=TRAINING_SCRIPTS)
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
@@ -57,7 +57,10 @@ class ComparisonPreflightOperator(PreflightOperator):
         yield from ()
 
     def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:  # noqa: ARG002  # as preflight asks
-        """Return the finding for the cost of all cells together; the limits on single cells are checked per cell."""
+        """Return a finding if the largest cost of all cells exceeds the connection's limit.
+
+        The limits on single jobs are checked for each cell.
+        """
         return list(self.clients.job_limits.cost_findings(plan.ceiling_usd))
 
     def post_execute(self, context: Context, result: Any = None) -> None:

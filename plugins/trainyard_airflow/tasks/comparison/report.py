@@ -97,7 +97,14 @@ class ComparisonReportOperator(ClosingReportOperator):
         )
 
     def _measures(self, job: Mapping[str, Any], asked: Mapping[str, Any]) -> Measures:
-        """Return the measures in the job's output; empty, with a warning, if it cannot be read."""
+        """Return the measures in the output.tar.gz of a cell's job.
+
+        They are empty if the job has no such file, or, with a warning, if the file cannot be read.
+
+        Args:
+            job: the result of the cell's training task, or its failed job.
+            asked: the comparison's conf, from preflight's plan.
+        """
         artifact = str(job.get("model_artifact") or "")
         uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
         try:

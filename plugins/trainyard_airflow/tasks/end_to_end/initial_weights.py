@@ -121,7 +121,10 @@ def _vocabulary_size(conf: RunConf, stored: S3DatasetObjects) -> int | None:
 
 
 def _volume_findings(conf: RunConf, heads: Sequence[ObjectHead]) -> Iterator[Finding]:
-    """Yield a finding if the volume of an instance is too small for the channel and its unpacked archives."""
+    """Yield a finding if an instance's volume is too small for the initial weights.
+
+    An archive needs its size twice: packed and unpacked.
+    """
     needed = sum(each.size * (2 if each.uri.endswith(ARCHIVE) else 1) for each in heads)
     if needed > conf.volume_size_gb * BYTES_PER_GIB:
         yield Finding(

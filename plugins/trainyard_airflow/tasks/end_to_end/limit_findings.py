@@ -67,7 +67,10 @@ def job_limit_findings(
 
 
 def on_every_rung(training: TrainingJobSpec) -> Iterator[TrainingJobSpec]:
-    """Yield the training's spec on each rung of its capacity ladder; without a ladder, the spec itself."""
+    """Yield the training's spec for each tier of its capacity ladder, such as an instance type.
+
+    Without a ladder, yield the spec itself.
+    """
     from trainyard_airflow.jobs.ladder import rungs_of, spec_on_rung  # a DAG file imports this
 
     if training.capacity_ladder:

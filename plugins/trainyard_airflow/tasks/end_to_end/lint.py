@@ -38,9 +38,10 @@ REPORTED_BY_PLAN = ("distribution.processes_per_host",)
 def params_findings(
     params: Mapping[str, Any], *, scripts: Path | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings on settings of the run's training that AWS would reject, ignore or mishandle, and on rules.
+    """Return the findings on the settings and the rules of the run's training.
 
-    Fields that `RunConf` rejects are left out of the check.
+    A setting has a finding if AWS would reject, ignore or mishandle it. Fields that `RunConf`
+    rejects are left out of the check.
 
     Args:
         params: the run's params.
@@ -97,7 +98,7 @@ def _unset_training(conf: RunConf) -> TrainingJobSpec:
 
 
 def _script_findings(conf: RunConf, scripts: Path) -> Iterable[Finding]:
-    """Return the script's findings, each once, for each number of ranks in `capacity_ladder`."""
+    """Return the script's findings for all numbers of ranks in `capacity_ladder`, each once."""
     jobs = [
         ScriptJob(
             where="hyperparameters",

@@ -2,7 +2,7 @@
 
 For a run, these are preflight's findings on conf, plan and script; for a job, those of the linter.
 
-The file contains a run's conf (as for `make run`) or a training job's spec, which is recognised by its `output_path`.
+The file contains a run's conf (as for `make run`) or a training job's spec, which is recognized by its `output_path`.
 """
 
 from __future__ import annotations

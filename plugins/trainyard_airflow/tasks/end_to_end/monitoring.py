@@ -37,7 +37,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
 
 
 class _MonitoringOperator(ConnectedOperator):
-    """Base with the run's training and the connection."""
+    """Base of the operators that create or remove the alarms and dashboard of a training."""
 
     ui_color = "#f6efe2"
 

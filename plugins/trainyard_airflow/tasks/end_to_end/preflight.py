@@ -112,6 +112,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             BudgetExceededError: no check failed, but the run could cost more than its budget.
             ConnectionError: no check failed, but AWS did not answer; a retry may succeed.
             ThrottledError: no check failed, but AWS throttled a call; a retry may succeed.
+            ExpiredCredentialsError: no check failed, but the credentials have expired.
             TaskAwaitingInput: a person must approve the cost; `execute_approved` resumes.
         """
         found = _Findings()
@@ -542,7 +543,11 @@ class _Findings:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
-        """Return the result of `make`; None if it raised findings, a budget or a connection error, which are stored."""
+        """Return the result of `make`; if it fails, store the error and return None.
+
+        It stores findings, an exceeded budget, and calls that AWS did not answer, throttled, or
+        rejected because of expired credentials. Other errors are raised.
+        """
         try:
             return make()
         except FindingsError as error:
@@ -579,10 +584,16 @@ class _Findings:
     def of_account(
         self, clients: AwsClients, params: Mapping[str, Any], *, unwritten: bool = False
     ) -> dict[str, str]:
-        """Return the run's `bucket` and `role`, empty if unknown; check them, the data, the tokenizer and the topic.
+        """Return the run's `bucket` and `role`, each empty if it is unknown.
 
-        Values that already have a finding are not checked in AWS. If the source may be `unwritten`, because a task of
-        the author runs first, its findings are warnings.
+        Check them, the data, the tokenizer and the topic in AWS, and store the findings. Values
+        that already have a finding are not checked.
+
+        Args:
+            clients: clients of the run's connection.
+            params: the run's params.
+            unwritten: whether a task of the DAG's author may write the data later; findings on
+                the data are then warnings.
         """
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
@@ -626,6 +637,7 @@ class _Findings:
             BudgetExceededError: no finding is an error, but the run could cost more than its budget.
             ConnectionError: no finding is an error, but AWS did not answer all checks.
             ThrottledError: no finding is an error, but AWS throttled a check.
+            ExpiredCredentialsError: no finding is an error, but the credentials have expired.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
             more = (

@@ -32,7 +32,12 @@ class RegisterIfGoodOperator(RegisterModelOperator):
     """
 
     def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
-        """`has_own_evaluation` states whether the DAG's author replaced the evaluation with another task."""
+        """Create the task.
+
+        Args:
+            has_own_evaluation: whether the DAG's author replaced the evaluation with another task.
+            kwargs: arguments of the base class.
+        """
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
 

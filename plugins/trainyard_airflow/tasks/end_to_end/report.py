@@ -79,7 +79,12 @@ class ReportOperator(ClosingReportOperator):
     """
 
     def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
-        """`trial_tasks` are the ids of the tasks that are mapped over a search's trials."""
+        """Create the task.
+
+        Args:
+            trial_tasks: ids of the tasks that are mapped over a search's trials.
+            kwargs: arguments of the base class.
+        """
         super().__init__(**kwargs)
         self.trial_tasks = tuple(trial_tasks)
 

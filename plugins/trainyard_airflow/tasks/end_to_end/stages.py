@@ -22,7 +22,7 @@ Stage: TypeAlias = Callable[[], BaseOperator | XComArg] | bool | None
 
 
 class StageUse(StrEnum):
-    """Whose task a stage has."""
+    """Origin of a stage's task: the run's own, the DAG author's, or no task at all."""
 
     OWN = "own"
     """The run's own task."""

@@ -158,10 +158,10 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def _trained(context: Context) -> tuple[RunConf, TuningResult | None]:
-    """Return the conf with the best trial's hyperparameters, which determine the model, and the result of the search.
+    """Return the conf with the best trial's hyperparameters, and the result of the search.
 
-    Without a search, it is the run's own conf, and the result is None. The run's own conf decides on budgets, because
-    the conf with the hyperparameters has no search.
+    Without a search, the conf is the run's own, and the result is None. Read budgets from the run's
+    own conf, because the conf with a trial's hyperparameters has no search.
     """
     conf = RunState.of(context).conf
     if not conf.tune:

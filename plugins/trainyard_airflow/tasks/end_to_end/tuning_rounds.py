@@ -312,7 +312,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def trial_result(row: Mapping[str, Any]) -> TrialResult:
-    """Return a row of `told-<n>.json` as a result for the study."""
+    """Return a trial's stored result (a row of `told-<n>.json`) as a result for the study."""
     return TrialResult(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
 
 

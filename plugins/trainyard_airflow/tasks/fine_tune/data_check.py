@@ -159,7 +159,7 @@ class CheckDataOperator(ConnectedOperator):
 
     @property
     def _stored(self) -> Objects:
-        """Access to S3 objects for a survey."""
+        """Reader of S3 objects, for the checks of the data and the models."""
         from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 
         return S3DatasetObjects(self.clients.client("s3"))

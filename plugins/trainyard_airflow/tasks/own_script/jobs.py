@@ -66,7 +66,10 @@ def script_training_spec(
 
 
 def _cluster(conf: ScriptConf) -> dict[str, Any]:
-    """Return the fields of `TrainingJobSpec` for instances, limits and waiting; groups replace type and count."""
+    """Return the fields of `TrainingJobSpec` for instances, limits and waiting.
+
+    If the conf has instance groups, they replace the instance type and count.
+    """
     cluster = training_cluster(conf)
     if not conf.instance_groups:
         return cluster

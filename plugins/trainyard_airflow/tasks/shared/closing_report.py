@@ -35,7 +35,10 @@ class ClosingReportOperator(ConnectedOperator):
     operator_extra_links = (ReportLink(),)
 
     def pre_execute(self, context: Context) -> None:
-        """Push an XCom for the pages in Airflow's UI: the connection to read the report with."""
+        """Push the connection's id and region as an XCom.
+
+        The pages in Airflow's UI read the report with this connection.
+        """
         value = {"aws_conn_id": self.aws_conn_id, "region_name": self.region_name}
         context["ti"].xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
@@ -63,7 +66,7 @@ class ClosingReportOperator(ConnectedOperator):
 
     @contextmanager
     def _unless_preflight_failed(self, state: Mapping[str, Any] | None) -> Iterator[None]:
-        """Skip the task if preflight failed and the report cannot be written.
+        """Skip the task if preflight failed and the block cannot write the report.
 
         Args:
             state: preflight's result; empty or None if it failed.

@@ -26,7 +26,9 @@ DEFAULT_ARGS: dict[str, Any] = {
 
 
 def dag_arguments_with(given: Mapping[str, Any], *, aws_conn_id: str) -> dict[str, Any]:
-    """Return the arguments of a DAG: those of its author override the defaults, and `PAGES_TAG` is added.
+    """Return the arguments of a DAG: the defaults, overridden by those of its author.
+
+    Add the tag `PAGES_TAG`: Trainyard's pages in Airflow's UI show only DAGs with this tag.
 
     Args:
         given: the author's arguments for Airflow's `DAG`.

@@ -93,8 +93,8 @@ class Form:
     """The trigger form of a DAG, whose fields are also the params of the REST API and the schedule.
 
     Attributes:
-        sections: Fields by the form's section.
-        defaults: Defaults by the field's name. A field without one is required.
+        sections: fields by the form's section.
+        defaults: defaults by the field's name; a field without one is required.
 
     Raises:
         KeyError: there is a default of an unknown field.

@@ -51,7 +51,11 @@ class TaskFacts:
         }
 
     def job_records(self, *, artifact_sha256: str | None) -> Iterator[JobRecord]:
-        """Yield the task's jobs, oldest attempt first."""
+        """Yield the task's jobs, oldest attempt first.
+
+        Args:
+            artifact_sha256: SHA-256 of the last attempt's model.tar.gz, for its record; or None.
+        """
         result = (
             self.result if isinstance(self.result, Mapping) else {}
         )  # a user's task may return anything
