@@ -113,7 +113,7 @@ class RuleStopping:
 def _tags(by: Reaction) -> list[dict[str, str]]:
     """Return the tags for a job that a reaction stops.
 
-    A stop for idle accelerators has a tag of its own, because it is no verdict on the training.
+    A stop for idle accelerators has a tag of its own, because it is not a verdict on the training.
     """
     if _stops_idle(by):
         return [StopCause.IDLE.tag]
