@@ -151,7 +151,9 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
     if kind == _BYTES:
         texts = [content_of(each) for each in parts if each.number == 1]
         if len(texts) > 1:
-            raise ValueError(f"{len(texts)} values of bytes; allowed is one")
+            raise ValueError(
+                f"feature {column} has {len(texts)} byte strings; a record may have one per feature"
+            )
         return text_of(texts[0], column=column, place=place) if texts else None
     values = _dense(parts, _TENSORS[kind], column=column, place=place) if kind else []
     if is_text:

@@ -121,7 +121,7 @@ class TrainerJob:
     """Job that a trainer describes.
 
     Attributes:
-        distribution: the spec's field `distribution` with which ranks start as by the SDK's driver.
+        distribution: the value of a spec's `distribution` that starts the ranks as the SDK's driver does.
     """
 
     spec: TrainingJobSpec

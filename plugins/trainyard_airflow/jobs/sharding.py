@@ -169,7 +169,7 @@ class ShardingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the limit on the job's billed time; none without a cost cap.
+        """Return the job's place, which only limits its billed time; no limit without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

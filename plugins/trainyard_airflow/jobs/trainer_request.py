@@ -114,7 +114,7 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
 
 
 def launch_of(trainer: Any) -> dict[str, Any]:
-    """Return the spec's field `distribution` with which ranks start as by the trainer's driver.
+    """Return the value of a spec's `distribution` that starts the ranks as the trainer's driver does.
 
     It is empty if the trainer has no driver, or a user's own `DistributedConfig`, whose start of
     ranks is unknown.
