@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
@@ -56,9 +55,6 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
 
     def _failed_result(self, job: AutoMLStep, *, arn: str, reason: str) -> dict[str, Any]:
         return results.failed_result(job, arn=arn, reason=reason, at=self.ports.clock())
-
-    def _with_result(self, job: AutoMLStep, result: dict[str, Any]) -> AutoMLStep:
-        return replace(job, result=result)
 
     def _stop_columns(self, reason: str) -> dict[str, Any]:  # noqa: ARG002
         return {"is_stopped": True}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sagemaker_engine.searches.tables import SearchRow, SearchTables
+from sagemaker_engine.searches.tables import SearchJob, SearchRow, SearchTables
 from sagemaker_engine.state.jobs import ResourceKind
 
 STATUS_KEY = "AutoMLJobStatus"
@@ -34,22 +34,16 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoMLStep:
-    """Stored record of one step, created when the step is decided on.
+class AutoMLStep(SearchJob):
+    """Stored row of one step.
 
     `recipe` has the inputs of the step besides the AutoML job's request: algorithm and hyperparameters of a candidate,
-    the job names of an ensemble's members, or the job name of the candidate to explain. `result` is None until the step
-    ends.
+    the job names of an ensemble's members, or the job name of the candidate to explain.
     """
 
-    number: int
     kind: StepKind
-    job_name: str
     recipe: dict[str, Any]
-    decided_at: float
-    launched_at: float | None = None
     is_stopped: bool = False
-    result: dict[str, Any] | None = None
 
     @property
     def job_kind(self) -> ResourceKind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from sagemaker_engine.searches.tables import Job, Row
@@ -125,10 +125,6 @@ class Search(ABC, Generic[Row, Job]):
         """Return the result of a job that could not be created, or was deleted."""
 
     @abstractmethod
-    def _with_result(self, job: Job, result: Result) -> Job:
-        """Return a copy of the job's row that contains this result."""
-
-    @abstractmethod
     def _stop_columns(self, reason: str) -> dict[str, Any]:
         """Return the columns, by name, that record a stop by the search for this reason."""
 
@@ -199,7 +195,7 @@ class Search(ABC, Generic[Row, Job]):
     def _end(self, job: Job, result: Result) -> Job:
         self.ports.tables.note(self.row.arn, job.number, result=result)
         log.info("%s has ended: %s", job.job_name, result)
-        return self._with_result(job, result)
+        return replace(job, result=result)
 
     def _stop(self, job: Job, reason: str) -> None:
         if job.is_stopped:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sagemaker_engine.state.store import put_tags
 
@@ -60,32 +60,32 @@ class SearchRow:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-class SearchJob(Protocol):
-    """Stored row of a search's job, a dataclass. It exists as soon as the search has decided on the job."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchJob(ABC):
+    """Stored row of a search's job. It exists as soon as the search has decided on the job.
+
+    Attributes:
+        number: number of the job within the search, from 0.
+        decided_at: time of the row's creation in epoch seconds.
+        launched_at: time of the job's creation in epoch seconds; None before it.
+        result: result of the job; None until it ends.
+    """
+
+    number: int
+    job_name: str
+    decided_at: float
+    launched_at: float | None = None
+    result: dict[str, Any] | None = None
 
     @property
-    def number(self) -> int:
-        """Number of the job within the search, from 0."""
-
-    @property
-    def job_name(self) -> str:
-        """Name of the job."""
-
-    @property
+    @abstractmethod
     def job_kind(self) -> ResourceKind:
         """Kind of the job."""
 
     @property
-    def launched_at(self) -> float | None:
-        """Time of the job's creation in epoch seconds; None before it."""
-
-    @property
+    @abstractmethod
     def is_stopped(self) -> bool:
         """True if the search has stopped the job."""
-
-    @property
-    def result(self) -> dict[str, Any] | None:
-        """Result of the job; None until it ends."""
 
 
 Row = TypeVar("Row", bound=SearchRow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs.metrics import read_curve
@@ -72,9 +71,6 @@ class TuningSearch(Search[TuningRow, TrialRow]):
 
     def _failed_result(self, job: TrialRow, *, arn: str, reason: str) -> dict[str, Any]:
         return results.failed_result(job, arn=arn, reason=reason, at=self.ports.clock())
-
-    def _with_result(self, job: TrialRow, result: dict[str, Any]) -> TrialRow:
-        return replace(job, result=result)
 
     def _stop_columns(self, reason: str) -> dict[str, Any]:
         return {"stop_reason": reason}

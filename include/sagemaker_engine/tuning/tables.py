@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sagemaker_engine.searches.tables import SearchRow, SearchTables
+from sagemaker_engine.searches.tables import SearchJob, SearchRow, SearchTables
 from sagemaker_engine.state.jobs import ResourceKind
 
 STATUS_KEY = "HyperParameterTuningJobStatus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRow:
-    """Stored row of one trial, created when the trial is decided on.
+class TrialRow(SearchJob):
+    """Stored row of one trial.
 
     Attributes:
         definition: index of its training job definition.
@@ -21,14 +21,9 @@ class TrialRow:
         stop_reason: reason for which the search stopped the trial; None if it did not.
     """
 
-    number: int
-    job_name: str
     definition: int
     point: dict[str, str]
-    decided_at: float
-    launched_at: float | None = None
     stop_reason: str | None = None
-    result: dict[str, Any] | None = None
 
     @property
     def job_kind(self) -> ResourceKind:
