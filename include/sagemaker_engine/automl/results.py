@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.automl.algorithms import Tried
 from sagemaker_engine.automl.plan import Analysis, Problem, read_plan
 from sagemaker_engine.automl.step_jobs import VALIDATION
-from sagemaker_engine.tuning.observations import Observation, TrialPhase, is_better
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,16 +81,15 @@ def objective_of(step: AutoMLStep, plan: AutoMLPlan) -> float | None:
     return None if value is None else float(value)
 
 
-def best_of(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> AutoMLStep | None:
-    """Return the candidate with the best objective, the first of a tie; None if no candidate has one."""
-    best: tuple[float, AutoMLStep] | None = None
-    for step in steps:
-        value = objective_of(step, plan) if step.kind.is_candidate else None
-        if value is not None and (
-            best is None or is_better(value, best[0], maximize=plan.maximize)
-        ):
-            best = (value, step)
-    return best[1] if best else None
+def ranked(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> list[AutoMLStep]:
+    """Return the candidates with an objective, the best first; ties keep their order."""
+    scored = [
+        (value, step)
+        for step in steps
+        if step.kind.is_candidate and (value := objective_of(step, plan)) is not None
+    ]
+    scored.sort(key=lambda pair: pair[0], reverse=plan.maximize)
+    return [step for _, step in scored]
 
 
 def tried(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[Tried]:

@@ -94,12 +94,13 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         base = [step for step in steps if step.kind is StepKind.CANDIDATE]
         if len(base) < plan.num_base:
             return self._batch(base, plan)
-        ended_well = [step for step in base if results.objective_of(step, plan) is not None]
+        names = [step.job_name for step in results.ranked(base, plan)]
         has_ensemble = any(step.kind is StepKind.ENSEMBLE for step in steps)
-        if plan.has_ensemble and not has_ensemble and len(ended_well) > 1:
-            return [(StepKind.ENSEMBLE, {"members": _best_names(ended_well, plan)})]
-        best = results.best_of(steps, plan)
-        assert best is not None  # noqa: S101  # else the job has ended
+        if plan.has_ensemble and not has_ensemble and len(names) > 1:
+            return [(StepKind.ENSEMBLE, {"members": names[:MAX_MEMBERS]})]
+        best = results.ranked(steps, plan)[
+            0
+        ]  # If no candidate had an objective, the job has ended.
         return [(StepKind.EXPLANATION, {"candidate": best.job_name})]
 
     def _batch(
@@ -191,10 +192,3 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
 
 def _outcome(status: str, secondary: str, **members: Any) -> dict[str, Any]:
     return {STATUS_KEY: status, SECONDARY_KEY: secondary, **members}
-
-
-def _best_names(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[str]:
-    """Return the job names of the best `MAX_MEMBERS` candidates, the best first."""
-    sign = -1 if plan.maximize else 1
-    ranked = sorted(steps, key=lambda step: sign * (results.objective_of(step, plan) or 0.0))
-    return [step.job_name for step in ranked[:MAX_MEMBERS]]

@@ -35,7 +35,7 @@ def describe_automl_job(
 ) -> dict[str, Any]:
     """Return the members of the response to DescribeAutoMLJobV2."""
     plan = results.plan_of(row, steps)
-    best = results.best_of(steps, plan) if plan else None
+    best = next(iter(results.ranked(steps, plan)), None) if plan else None
     return {
         **row.request,
         **automl_summary(row),
