@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.api.job_lists import list_jobs
-from sagemaker_engine.api.local_paths import is_folder_path
+from sagemaker_engine.api.request_rules import duplicates, is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
 from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.rules import rejected_members
@@ -138,13 +138,8 @@ def _summary(job: JobRow) -> dict[str, Any]:
 def _contradictions(request: dict[str, Any]) -> Iterator[str]:
     inputs = request.get("ProcessingInputs", [])
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
-    for noun, names in (
-        ("Input", [entry["InputName"] for entry in inputs]),
-        ("Output", [entry["OutputName"] for entry in outputs]),
-    ):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            yield f"{noun} names must be unique; {', '.join(twice)} is given more than once."
+    yield from duplicates("Input names", [entry["InputName"] for entry in inputs])
+    yield from duplicates("Output names", [entry["OutputName"] for entry in outputs])
     for entry in inputs:
         given = [key for key in ("S3Input", "DatasetDefinition") if entry.get(key)]
         if len(given) != 1:
@@ -153,13 +148,12 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
                 f"DatasetDefinition; got {' and '.join(given) or 'neither'}."
             )
     yield from storage_problems(request["ProcessingResources"]["ClusterConfig"])
-    paths = [e["S3Input"].get("LocalPath") for e in inputs if e.get("S3Input")]
-    paths += [e["S3Output"].get("LocalPath") for e in outputs if e.get("S3Output")]
-    twice = sorted({path for path in paths if path is not None and paths.count(path) > 1})
-    if twice:
-        yield f"Local paths must be unique; {', '.join(twice)} is given more than once."
+    sources = [*(e.get("S3Input") for e in inputs), *(e.get("S3Output") for e in outputs)]
+    local = [each.get("LocalPath") for each in sources if each]
+    paths = [path for path in local if path is not None]
+    yield from duplicates("Local paths", paths)
     for path in paths:
-        if path is not None and not is_folder_path(path):
+        if not is_folder_path(path):
             yield f"LocalPath must be an absolute path of a folder below /; got {path!r}."
 
 

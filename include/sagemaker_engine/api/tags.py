@@ -10,7 +10,7 @@ from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
 from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.wire.json_service import Call, Handler
@@ -27,14 +27,6 @@ _TABLES = {
     "endpoint-config": "endpoint_configs",
     "training-plan": "training_plans",
 }
-
-
-def duplicate_tags(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error if a request has the same tag key twice."""
-    keys = [tag["Key"] for tag in request.get("Tags", [])]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        yield f"Duplicate tag keys found: {', '.join(twice)}. Tag keys must be unique per resource."
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.tags import duplicate_tags
+from sagemaker_engine.api.request_rules import duplicate_tags
 from sagemaker_engine.automl.plan import METRICS, Mode, Problem, chosen_algorithms
 from sagemaker_engine.wire.errors import ValidationError
 

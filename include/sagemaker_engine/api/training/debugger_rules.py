@@ -12,7 +12,7 @@ from __future__ import annotations
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.local_paths import is_folder_path
+from sagemaker_engine.api.request_rules import is_folder_path, repeated
 from sagemaker_engine.jobs.rule_actions import parsed_actions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def debugger_problems(request: Request) -> Iterator[str]:
 
 
 def _rules(member: str, rules: Sequence[Request]) -> Iterator[str]:
-    if twice := _twice([each["RuleConfigurationName"] for each in rules]):
+    if twice := repeated([each["RuleConfigurationName"] for each in rules]):
         yield f"RuleConfigurationName must be unique in {member}; got {twice} more than once."
     for each in rules:
         actions = (each.get("RuleParameters") or {}).get("action_json")
@@ -66,7 +66,3 @@ def _profiler(request: Request) -> Iterator[str]:
 def _is_output_path(path: str) -> bool:
     folder = f"/{normpath(path).strip('/')}/"
     return is_folder_path(path) and not folder.startswith(f"{_RESERVED}/")
-
-
-def _twice(names: Sequence[Any]) -> str:
-    return ", ".join(sorted({str(name) for name in names if names.count(name) > 1}))

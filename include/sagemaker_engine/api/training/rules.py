@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.instance_storage import storage_problems
-from sagemaker_engine.api.local_paths import is_folder_path
-from sagemaker_engine.api.tags import duplicate_tags
+from sagemaker_engine.api.request_rules import duplicate_tags, duplicates, is_folder_path
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.coverage import PAGE, REJECTED_MEMBERS
 from sagemaker_engine.plans.use import rule_problems
@@ -106,9 +105,7 @@ def _warm_pool(request: Request) -> Iterator[str]:
 def _channels(request: Request) -> Iterator[str]:
     channels = request.get("InputDataConfig", [])
     names = [channel["ChannelName"] for channel in channels]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        yield f"Channel names must be unique; {', '.join(twice)} is given more than once."
+    yield from duplicates("Channel names", names)
     groups = _group_names(request)
     for name in {".", ".."}.intersection(names):
         yield f"Channel name {name!r} cannot be a folder of /opt/ml/input/data; give it a letter or a digit."
@@ -148,10 +145,7 @@ def _channel(channel: Request, groups: set[str], request: Request) -> Iterator[s
 
 def _metrics(request: Request) -> Iterator[str]:
     definitions = request.get("AlgorithmSpecification", {}).get("MetricDefinitions", [])
-    names = [definition["Name"] for definition in definitions]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        yield f"Metric names must be unique; {', '.join(twice)} is given more than once."
+    yield from duplicates("Metric names", [definition["Name"] for definition in definitions])
 
 
 def _retries(request: Request) -> Iterator[str]:
