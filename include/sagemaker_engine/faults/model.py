@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
@@ -102,7 +102,7 @@ class Moment:
         Raises:
             FaultError: No field or several fields are set, or a number is below 0.
         """
-        given = {key: value for key, value in self.as_json().items() if value is not None}
+        given = self.as_json()
         if len(given) != 1:
             got = " and ".join(given) or "nothing"
             raise FaultError(f"at: got {got}; give exactly one of step, seconds, state")
@@ -111,8 +111,7 @@ class Moment:
 
     def as_json(self) -> dict[str, Any]:
         """Return the moment as JSON that `reader` accepts."""
-        values = {"step": self.step, "seconds": self.seconds, "state": self.state}
-        return {key: value for key, value in values.items() if value is not None}
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,21 +199,8 @@ class Fault:
     def as_json(self) -> dict[str, Any]:
         """Return the fault as JSON that `reader` accepts, without absent values."""
         values: dict[str, Any] = {
-            "id": self.id,
-            "what": self.what.value,
-            "job": self.job,
-            "attempt": self.attempt,
+            **asdict(self),
             "at": None if self.at is None else self.at.as_json(),
             "hosts": "all" if self.hosts is None else list(self.hosts),
-            "notice_s": self.notice_s,
-            "duration_s": self.duration_s,
-            "count": self.count,
-            "factor": self.factor,
-            "megabytes_per_s": self.megabytes_per_s,
-            "operation": self.operation,
-            "bucket": self.bucket,
-            "key_prefix": self.key_prefix,
-            "status": self.status,
-            "code": self.code,
         }
         return {key: value for key, value in values.items() if value is not None or key == "count"}
