@@ -157,10 +157,7 @@ class JobStore:
         with self.database.write() as db:
             row = _load(db, kind, name)
             change(row.request)
-            db.execute(
-                "UPDATE jobs SET request = ?, revision = ? WHERE kind = ? AND name = ?",
-                (json.dumps(row.request), _next_revision(db), kind.value, name),
-            )
+            _set(db, row, request=json.dumps(row.request), revision=_next_revision(db))
             return _load(db, kind, name)
 
     def request_stop(
@@ -182,11 +179,8 @@ class JobStore:
             row = _load(db, kind, name)
             if change is not None:
                 self._change_state(db, row, change)
-            db.execute(
-                "UPDATE jobs SET stop_requested_at = ?, revision = ? "
-                "WHERE kind = ? AND name = ? AND stop_requested_at IS NULL",
-                (at, _next_revision(db), kind.value, name),
-            )
+            if row.stop_requested_at is None:
+                _set(db, row, stop_requested_at=at, revision=_next_revision(db))
 
     def set_runner(self, kind: ResourceKind, name: str, *, pid: int, start_ticks: int) -> None:
         """Record the process that supervises the job.
@@ -197,12 +191,7 @@ class JobStore:
             UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
-            _load(db, kind, name)
-            db.execute(
-                "UPDATE jobs SET runner_pid = ?, runner_start_ticks = ? "
-                "WHERE kind = ? AND name = ?",
-                (pid, start_ticks, kind.value, name),
-            )
+            _set(db, _load(db, kind, name), runner_pid=pid, runner_start_ticks=start_ticks)
 
     def release_runner(
         self, kind: ResourceKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
@@ -220,11 +209,7 @@ class JobStore:
             if row.is_terminal or row.runner_pid != pid:
                 return False
             self._change_state(db, row, change)
-            db.execute(
-                "UPDATE jobs SET runner_pid = NULL, runner_start_ticks = NULL "
-                "WHERE kind = ? AND name = ?",
-                (kind.value, name),
-            )
+            _set(db, row, runner_pid=None, runner_start_ticks=None)
             return True
 
     def delete(self, kind: ResourceKind, name: str) -> None:
@@ -252,14 +237,23 @@ class JobStore:
             return
         modified_at = max(self._clock(), row.modified_at)
         state["LastModifiedTime"] = modified_at
-        db.execute(
-            "UPDATE jobs SET state = ?, status = ?, modified_at = ?, revision = ? "
-            "WHERE kind = ? AND name = ?",
-            (
-                *(json.dumps(state), state[row.kind.status_key], modified_at),
-                *(_next_revision(db), row.kind.value, row.name),
-            ),
+        _set(
+            db,
+            row,
+            state=json.dumps(state),
+            status=row.status,
+            modified_at=modified_at,
+            revision=_next_revision(db),
         )
+
+
+def _set(db: sqlite3.Connection, row: JobRow, **columns: Any) -> None:
+    """Write columns of the job's row."""
+    assignments = ", ".join(f"{column} = ?" for column in columns)
+    db.execute(
+        f"UPDATE jobs SET {assignments} WHERE kind = ? AND name = ?",  # noqa: S608  # Names of this module.
+        (*columns.values(), row.kind.value, row.name),
+    )
 
 
 def _next_revision(db: sqlite3.Connection) -> int:
