@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from sagemaker_engine.http.host_names import HostNames
     from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.services.moto import MotoBackend
+    from sagemaker_engine.state.jobs import ResourceKind
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobStore, ResourceKind
+    from sagemaker_engine.state.store import JobStore
 
 
 def make_application(

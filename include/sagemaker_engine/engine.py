@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sagemaker_engine.searches.thread import SearchThread
+    from sagemaker_engine.state.jobs import JobRow, ResourceKind
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobRow, ResourceKind
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from sagemaker_engine import engine as engine_module
 from sagemaker_engine.engine import Engine, WarmWhen
 from sagemaker_engine.sandbox.processes import start_ticks_of
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import ResourceKind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox.processes import is_alive
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
+from sagemaker_engine.state.store import JobStore
 from tests.sagemaker_engine.jobs.conftest import IMAGE, wait_for
 
 if TYPE_CHECKING:

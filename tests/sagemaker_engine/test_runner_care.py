@@ -12,8 +12,9 @@ import pytest
 from sagemaker_engine.jobs import launching, runners as runner_care
 from sagemaker_engine.jobs.runners import RunnerCare
 from sagemaker_engine.sandbox.processes import start_ticks_of
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.store import JobStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sagemaker_engine.__main__ import CANNOT_START, main
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import ResourceKind
 from sagemaker_engine.testing.running_engine import RunningEngine
 
 SETTINGS = EngineSettings(root=Path("/state"), endpoint_url="http://127.0.0.1:1", time_scale=0.5)

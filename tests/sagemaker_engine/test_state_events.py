@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.state.events import state_changes, state_event
-from sagemaker_engine.state.store import JobRow, ResourceKind
+from sagemaker_engine.state.jobs import JobRow, ResourceKind
 
 
 def job(kind: ResourceKind, state: dict[str, Any], *, stopped: bool = False) -> JobRow:

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.state.store import (
-    JobNameTakenError,
-    JobQuery,
-    JobStore,
-    ResourceKind,
-    UnknownJobError,
-)
+from sagemaker_engine.state.jobs import JobNameTakenError, JobQuery, ResourceKind, UnknownJobError
+from sagemaker_engine.state.store import JobStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +19,8 @@ INCREMENTS = 50
 COUNT_UP = """
 import sys
 from pathlib import Path
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
+from sagemaker_engine.state.store import JobStore
 store = JobStore(Path(sys.argv[1]))
 def change(state): state["n"] = state.get("n", 0) + 1
 for _ in range(int(sys.argv[2])):

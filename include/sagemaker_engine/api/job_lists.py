@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import JobQuery
+from sagemaker_engine.state.jobs import JobQuery
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.paging import DEFAULT_PAGE, make_token, read_token
 
 if TYPE_CHECKING:
-    from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
+    from sagemaker_engine.state.jobs import JobRow, ResourceKind
+    from sagemaker_engine.state.store import JobStore
 
 _COLUMNS = {"Name": "name", "CreationTime": "created_at", "Status": "status"}
 

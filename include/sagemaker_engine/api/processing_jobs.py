@@ -12,7 +12,7 @@ from sagemaker_engine.api.request_rules import duplicates, is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
 from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.rules import rejected_members
-from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
+from sagemaker_engine.state.jobs import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:

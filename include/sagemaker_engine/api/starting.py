@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import JobNameTakenError, ResourceKind, UnknownJobError
+from sagemaker_engine.state.jobs import JobNameTakenError, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:

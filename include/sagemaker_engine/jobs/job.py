@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sagemaker_engine.s3.object_store import ObjectStore
+    from sagemaker_engine.state.jobs import ResourceKind
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobStore, ResourceKind
+    from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,14 @@ from sagemaker_engine import SOURCE_FOLDER
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.jobs.limits import may_retry
 from sagemaker_engine.sandbox.processes import is_alive
-from sagemaker_engine.state.store import TERMINAL_STATUSES, JobStore, ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobRow
+    from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def recover(
     failed = []
     for kind in ResourceKind:
         for row in store.list(kind):
-            if row.status in TERMINAL_STATUSES or is_alive(row.runner_pid, row.runner_start_ticks):
+            if row.is_terminal or is_alive(row.runner_pid, row.runner_start_ticks):
                 continue
             if row.runner_pid is not None:
                 kill_leftovers(settings.job_folder(kind, row.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import TERMINAL_STATUSES, ResourceKind
+from sagemaker_engine.state.jobs import TERMINAL_STATUSES, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

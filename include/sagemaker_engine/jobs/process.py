@@ -21,8 +21,9 @@ from sagemaker_engine.jobs.processing import ProcessingRun
 from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.jobs.training import TrainingRun
 from sagemaker_engine.sandbox.processes import is_flock_held, start_ticks_of
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobStore, ResourceKind, UnknownJobError
+from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 

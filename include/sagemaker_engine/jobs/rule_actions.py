@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import JobQuery, ResourceKind
+from sagemaker_engine.state.jobs import JobQuery, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.sandbox.processes import start_ticks_of
-from sagemaker_engine.state.store import JobNameTakenError, ResourceKind, UnknownJobError
+from sagemaker_engine.state.jobs import JobNameTakenError, ResourceKind, UnknownJobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

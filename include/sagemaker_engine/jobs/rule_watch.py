@@ -22,7 +22,7 @@ from sagemaker_engine import SOURCE_FOLDER
 from sagemaker_engine.jobs.failures import INTERNAL_ERROR
 from sagemaker_engine.jobs.rule_actions import act
 from sagemaker_engine.jobs.rule_statuses import RuleStatuses
-from sagemaker_engine.state.store import UnknownJobError
+from sagemaker_engine.state.jobs import UnknownJobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

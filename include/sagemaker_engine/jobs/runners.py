@@ -10,8 +10,9 @@ from sagemaker_engine.jobs import launching, life_cycle
 from sagemaker_engine.sandbox.processes import is_alive
 
 if TYPE_CHECKING:
+    from sagemaker_engine.state.jobs import JobRow, ResourceKind
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
+    from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 

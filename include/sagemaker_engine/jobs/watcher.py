@@ -8,13 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.events import state_changes, state_event
-from sagemaker_engine.state.store import JobQuery, ResourceKind
+from sagemaker_engine.state.jobs import JobQuery, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sagemaker_engine.services.moto import MotoBackend
-    from sagemaker_engine.state.store import JobRow, JobStore
+    from sagemaker_engine.state.jobs import JobRow
+    from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.logs.stream_file import complete_size, iterate
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.plan import Reservation
-from sagemaker_engine.state.store import TERMINAL_STATUSES
+from sagemaker_engine.state.jobs import TERMINAL_STATUSES
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import host_metrics, metrics
-from sagemaker_engine.state.store import ResourceKind, UnknownJobError
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,8 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.use import plan_arn_of
-from sagemaker_engine.state.jobs import JobQuery
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import JobQuery, ResourceKind
 from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.model import load_model

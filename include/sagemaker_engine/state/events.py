@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 
 if TYPE_CHECKING:
-    from sagemaker_engine.state.store import JobRow
+    from sagemaker_engine.state.jobs import JobRow
 
 DETAIL_TYPES = {
     ResourceKind.TRAINING: "SageMaker Training Job State Change",

@@ -13,7 +13,7 @@ from sagemaker_engine.images.image_store import default_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sagemaker_engine.state.store import ResourceKind
+    from sagemaker_engine.state.jobs import ResourceKind
 
 PATHS = ("root", "images_folder", "image_files")
 

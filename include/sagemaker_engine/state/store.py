@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.database import Database
 from sagemaker_engine.state.jobs import (
-    TERMINAL_STATUSES,
     JobNameTakenError,
     JobQuery,
     JobRow,
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-
-__all__ = [
-    "TERMINAL_STATUSES",
-    "JobNameTakenError",
-    "JobQuery",
-    "JobRow",
-    "JobStore",
-    "ResourceKind",
-    "UnknownJobError",
-    "put_tags",
-]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (

@@ -20,8 +20,9 @@ from sagemaker_engine.jobs.launching import launch
 from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import ObjectInfo
+from sagemaker_engine.state.jobs import JobRow, ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
+from sagemaker_engine.state.store import JobStore
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from sagemaker_engine.jobs.disk_space import volume_of
 from sagemaker_engine.jobs.job import HostPlan
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import BUCKET, IMAGE, channel
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 
 SECONDARY = st.sampled_from(sorted(life_cycle.MESSAGES))
 MOMENTS = st.floats(min_value=1e9, max_value=2e9, allow_nan=False)

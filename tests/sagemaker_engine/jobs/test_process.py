@@ -12,8 +12,9 @@ from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.process import OrderWatch
 from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.s3.object_store import ObjectStore
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.store import JobStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.state.store import JobRow, ResourceKind
+from sagemaker_engine.state.jobs import JobRow, ResourceKind
 from tests.sagemaker_engine.jobs.conftest import BUCKET, IMAGE, JobBench, wait_for
 
 pytestmark = pytest.mark.engine

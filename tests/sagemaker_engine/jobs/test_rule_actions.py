@@ -11,8 +11,9 @@ import pytest
 from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.rule_actions import TOPIC, act
 from sagemaker_engine.s3.object_store import ObjectStore
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.store import JobStore
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:

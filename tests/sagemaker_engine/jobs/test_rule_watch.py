@@ -15,7 +15,8 @@ import pytest
 from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.rule_watch import RuleWatch
 from sagemaker_engine.state import database
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
+from sagemaker_engine.state.store import JobStore
 from tests.contract.debugger import SCRIPT, STOP, code_channel, rule, statuses, training
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.jobs.conftest import (
@@ -29,7 +30,7 @@ from tests.sagemaker_engine.jobs.conftest import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.state.store import JobRow
+    from sagemaker_engine.state.jobs import JobRow
     from tests.sagemaker_engine.jobs.conftest import JobBench
 
 LAST_STEP = 600

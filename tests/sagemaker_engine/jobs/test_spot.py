@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.faults import FaultStore, Schedule
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     SPOT,

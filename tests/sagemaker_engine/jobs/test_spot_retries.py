@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.jobs.launching import recover
-from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import JobBench, put_faults, statuses
 
 LIFE = ["Starting", "Downloading", "Training"]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.state.store import JobStore, ResourceKind
+from sagemaker_engine.state.jobs import ResourceKind
+from sagemaker_engine.state.store import JobStore
 from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 

@@ -21,7 +21,7 @@ from sagemaker_engine.api.training.warm_pool import change_retention, take_pool,
 from sagemaker_engine.jobs.life_cycle import MESSAGES
 from sagemaker_engine.jobs.plan_capacity import PENDING_SINCE
 from sagemaker_engine.plans.use import check_plans, plan_arn_of
-from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
+from sagemaker_engine.state.jobs import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:

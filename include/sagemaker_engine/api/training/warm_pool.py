@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.use import plan_arn_of
-from sagemaker_engine.state.store import JobQuery, JobRow, ResourceKind
+from sagemaker_engine.state.jobs import JobQuery, JobRow, ResourceKind
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
