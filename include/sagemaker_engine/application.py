@@ -17,6 +17,8 @@ from sagemaker_engine.api.registry import (
     ModelPackages,
     Models,
     RegistryTables,
+    configs_of,
+    models_of,
 )
 from sagemaker_engine.api.searches import make_ports
 from sagemaker_engine.api.tags import Tags
@@ -138,6 +140,7 @@ def make_application(
 
 def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> JsonService:
     tables = RegistryTables(context.store.database)
+    models = models_of(context, tables)
     handlers = {
         **TrainingJobs(context).handlers(),
         **TrainingPlans(context).handlers(),
@@ -147,8 +150,8 @@ def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> J
         **Tags(context).handlers(),
         **ModelPackageGroups(context, tables).handlers(),
         **ModelPackages(context, tables).handlers(),
-        **Models(context, tables).handlers(),
-        **Endpoints(context, tables).handlers(),
+        **Models(context, models).handlers(),
+        **Endpoints(context, configs_of(context, tables), models).handlers(),
     }
     if undeclared := set(handlers) ^ set(answered()):
         raise LookupError(

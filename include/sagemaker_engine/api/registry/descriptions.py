@@ -10,9 +10,11 @@ from sagemaker_engine.api.registry.tables import ExistingRowError, MissingRowErr
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.api.registry.tables import RegistryTables
-    from sagemaker_engine.wire.json_service import Call
+    from sagemaker_engine.wire.json_service import Call, Handler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,18 @@ class Descriptions:
     member: str
     kind: str
     noun: str
+
+    def __post_init__(self) -> None:
+        """Create the table if it is missing."""
+        self.tables.create_plain(self.table)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers of Describe, List and Delete; Create has checks of its own."""
+        return {
+            f"Describe{self.member}": self.describe,
+            f"List{self.member}s": self.list,
+            f"Delete{self.member}": self.delete,
+        }
 
     def create(self, call: Call, document: dict[str, Any]) -> dict[str, Any]:
         """Store a new resource with the request's name and return Create's response.
@@ -59,17 +73,25 @@ class Descriptions:
         except MissingRowError as error:
             raise ValidationError(f'Could not find {self.noun} "{arn}".') from error
 
-    def page(self, call: Call) -> tuple[list[dict[str, Any]], str | None]:
-        """Return one page of resources, newest first by default, and the next page's token or None."""
-        order = {"SortOrder": "Descending", **call.request}
-        return list_page(self.tables, self.table, order)
-
-    def delete(self, call: Call) -> dict[str, Any]:
-        """Delete the resource with the request's name and return Delete's response.
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return the resource that the request names.
 
         Raises:
             ValidationError: The resource does not exist.
         """
-        found = self.find(call, call.request[f"{self.member}Name"])
-        self.tables.delete(self.table, found[f"{self.member}Arn"])
+        return self.find(call, call.request[f"{self.member}Name"])
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of resources, newest first by default."""
+        order = {"SortOrder": "Descending", **call.request}
+        documents, token = list_page(self.tables, self.table, order)
+        return {f"{self.member}s": documents, "NextToken": token}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Delete the resource that the request names.
+
+        Raises:
+            ValidationError: The resource does not exist.
+        """
+        self.tables.delete(self.table, self.describe(call)[f"{self.member}Arn"])
         return {}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.registry.descriptions import Descriptions
-from sagemaker_engine.api.registry.models import models_of
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -20,27 +19,20 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.registry.tables import RegistryTables
     from sagemaker_engine.wire.json_service import Call, Handler
 
-_TABLE = "endpoint_configs"
-
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
     """Handlers of the operations on endpoint configurations and endpoints."""
 
     context: ApiContext
-    tables: RegistryTables
-
-    def __post_init__(self) -> None:
-        """Create the table of endpoint configurations."""
-        self.tables.create_plain(_TABLE)
+    configs: Descriptions
+    models: Descriptions
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handler per operation."""
         return {
             "CreateEndpointConfig": self.create_config,
-            "DescribeEndpointConfig": self.describe_config,
-            "ListEndpointConfigs": self.list_configs,
-            "DeleteEndpointConfig": self.delete_config,
+            **self.configs.handlers(),
             "DescribeEndpoint": self.find,
             "ListEndpoints": self.list,
             "DeleteEndpoint": self.find,
@@ -52,33 +44,11 @@ class Endpoints:
         Raises:
             ValidationError: A model does not exist, or the name is taken.
         """
-        models = models_of(self.context, self.tables)
         for member in ("ProductionVariants", "ShadowProductionVariants"):
             for variant in call.request.get(member, []):
                 if "ModelName" in variant:
-                    models.find(call, variant["ModelName"])
+                    self.models.find(call, variant["ModelName"])
         return self.configs.create(call, call.request)
-
-    def describe_config(self, call: Call) -> dict[str, Any]:
-        """Return the endpoint configuration that the request names.
-
-        Raises:
-            ValidationError: The configuration does not exist.
-        """
-        return self.configs.find(call, call.request["EndpointConfigName"])
-
-    def list_configs(self, call: Call) -> dict[str, Any]:
-        """Return one page of configurations."""
-        configs, token = self.configs.page(call)
-        return {"EndpointConfigs": configs, "NextToken": token}
-
-    def delete_config(self, call: Call) -> dict[str, Any]:
-        """Delete the endpoint configuration that the request names.
-
-        Raises:
-            ValidationError: The configuration does not exist.
-        """
-        return self.configs.delete(call)
 
     def find(self, call: Call) -> dict[str, Any]:
         """Report that the endpoint does not exist.
@@ -93,14 +63,14 @@ class Endpoints:
         """Return an empty list."""
         return {"Endpoints": []}
 
-    @property
-    def configs(self) -> Descriptions:
-        """Return the stored configurations."""
-        return Descriptions(
-            context=self.context,
-            tables=self.tables,
-            table=_TABLE,
-            noun="endpoint configuration",
-            member="EndpointConfig",
-            kind="endpoint-config",
-        )
+
+def configs_of(context: ApiContext, tables: RegistryTables) -> Descriptions:
+    """Return the stored endpoint configurations."""
+    return Descriptions(
+        context=context,
+        tables=tables,
+        table="endpoint_configs",
+        noun="endpoint configuration",
+        member="EndpointConfig",
+        kind="endpoint-config",
+    )

@@ -16,28 +16,17 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.registry.tables import RegistryTables
     from sagemaker_engine.wire.json_service import Call, Handler
 
-_TABLE = "models"
-
 
 @dataclass(frozen=True, slots=True)
 class Models:
     """Handlers of the operations on models. The engine stores models and serves none."""
 
     context: ApiContext
-    tables: RegistryTables
-
-    def __post_init__(self) -> None:
-        """Create the table of models."""
-        self.tables.create_plain(_TABLE)
+    stored: Descriptions
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handler per operation."""
-        return {
-            "CreateModel": self.create,
-            "DescribeModel": self.describe,
-            "ListModels": self.list,
-            "DeleteModel": self.delete,
-        }
+        return {"CreateModel": self.create, **self.stored.handlers()}
 
     def create(self, call: Call) -> dict[str, Any]:
         """Store a model after checking that its role, images and model data exist.
@@ -57,33 +46,7 @@ class Models:
         for container in request.get("Containers") or [request["PrimaryContainer"]]:
             self._check_container(container)
         document = {"EnableNetworkIsolation": False, **request}
-        return self.descriptions.create(call, document)
-
-    def describe(self, call: Call) -> dict[str, Any]:
-        """Return the model that the request names.
-
-        Raises:
-            ValidationError: The model does not exist.
-        """
-        return self.descriptions.find(call, call.request["ModelName"])
-
-    def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of models."""
-        models, token = self.descriptions.page(call)
-        return {"Models": models, "NextToken": token}
-
-    def delete(self, call: Call) -> dict[str, Any]:
-        """Delete the model that the request names.
-
-        Raises:
-            ValidationError: The model does not exist.
-        """
-        return self.descriptions.delete(call)
-
-    @property
-    def descriptions(self) -> Descriptions:
-        """Return the stored models."""
-        return models_of(self.context, self.tables)
+        return self.stored.create(call, document)
 
     def _check_container(self, container: dict[str, Any]) -> None:
         sources = [key for key in ("Image", "ModelPackageName") if container.get(key)]
@@ -103,5 +66,5 @@ class Models:
 def models_of(context: ApiContext, tables: RegistryTables) -> Descriptions:
     """Return the stored models."""
     return Descriptions(
-        context=context, tables=tables, table=_TABLE, noun="model", member="Model", kind="model"
+        context=context, tables=tables, table="models", noun="model", member="Model", kind="model"
     )
