@@ -11,15 +11,11 @@ from sagemaker_engine.access.control import AccessControl
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
 from sagemaker_engine.api.context import ApiContext, Preconditions
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
-from sagemaker_engine.api.registry import (
-    Endpoints,
-    ModelPackageGroups,
-    ModelPackages,
-    Models,
-    RegistryTables,
-    configs_of,
-    models_of,
-)
+from sagemaker_engine.api.registry.endpoints import Endpoints, configs_of
+from sagemaker_engine.api.registry.groups import ModelPackageGroups
+from sagemaker_engine.api.registry.models import Models, models_of
+from sagemaker_engine.api.registry.packages import ModelPackages
+from sagemaker_engine.api.registry.tables import RegistryTables
 from sagemaker_engine.api.searches import make_ports
 from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
@@ -28,11 +24,11 @@ from sagemaker_engine.api.tuning.jobs import TuningJobs
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
-from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.api_faults import ApiFaults
 from sagemaker_engine.faults.s3_faults import S3Faults
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.http.gateway import ControlRoute, Gateway
-from sagemaker_engine.logs import LogsApi
+from sagemaker_engine.logs.handlers import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.plans.clock import FILE as PLANS_FILE, PlanClock
 from sagemaker_engine.plans.tables import PlanTables

@@ -22,7 +22,7 @@ from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.services.moto import MotoBackend
 from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.state.whole_file import write_whole
-from sagemaker_engine.warm import WarmParent
+from sagemaker_engine.warm.handle import WarmParent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.warm import WarmParent
+from sagemaker_engine.warm.handle import WarmParent
 from tests.sagemaker_engine.jobs.conftest import open_bench
 from tests.strategies.proof import HYPERPARAMETERS, SCRIPTS, Proving, losses_of
 from tests.training_scripts.conftest import shards, token_data

@@ -5,18 +5,3 @@ the engine's SQLite file, where the engine and all runner processes read and cla
 interruptions from a seed. `jobs` applies compute faults; `s3_faults` and `api_faults` select the faults of
 requests, which `s3` and `http` apply.
 """
-
-from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment
-from sagemaker_engine.faults.schedule import Schedule
-from sagemaker_engine.faults.store import Entry, FaultStore
-
-__all__ = [
-    "Entry",
-    "Fault",
-    "FaultError",
-    "FaultKind",
-    "FaultStore",
-    "JobState",
-    "Moment",
-    "Schedule",
-]

@@ -16,7 +16,7 @@ from sagemaker_engine.channels.checkpoints import (
     NotInS3Error,
 )
 from sagemaker_engine.channels.locations import InputDataError, S3Location
-from sagemaker_engine.faults import JobState
+from sagemaker_engine.faults.model import JobState
 from sagemaker_engine.images.mpi_runtime import MpiRuntime, NoKeyError, install_mpi, make_key
 from sagemaker_engine.images.sagemaker_libraries import lay_out_shims, packages_folder, wanted_shims
 from sagemaker_engine.jobs import accelerators, container, inputs

@@ -17,14 +17,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from sagemaker_engine.faults import FaultKind
+from sagemaker_engine.faults.model import FaultKind
 from sagemaker_engine.sandbox import inside
 from sagemaker_engine.sandbox.members import members, send, training_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sagemaker_engine.faults import Fault
+    from sagemaker_engine.faults.model import Fault
     from sagemaker_engine.jobs.volumes import Volume
     from sagemaker_engine.sandbox.cluster import SandboxCluster
 

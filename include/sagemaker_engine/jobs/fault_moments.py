@@ -9,13 +9,19 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.faults import FaultKind, JobState
-from sagemaker_engine.faults.model import CAPACITY_KINDS, COMPUTE_KINDS, LOSS_KINDS
+from sagemaker_engine.faults.model import (
+    CAPACITY_KINDS,
+    COMPUTE_KINDS,
+    LOSS_KINDS,
+    FaultKind,
+    JobState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from sagemaker_engine.faults import Fault, FaultStore
+    from sagemaker_engine.faults.model import Fault
+    from sagemaker_engine.faults.store import FaultStore
 
 HOST_KINDS = COMPUTE_KINDS - CAPACITY_KINDS
 LOOK_S = 0.2

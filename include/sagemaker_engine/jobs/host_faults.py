@@ -11,14 +11,14 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.faults import FaultKind, JobState
+from sagemaker_engine.faults.model import FaultKind, JobState
 from sagemaker_engine.jobs.supervision import POLL_S, Ending, Loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sagemaker_engine.channels.checkpoints import Mirrors
-    from sagemaker_engine.faults import Fault
+    from sagemaker_engine.faults.model import Fault
     from sagemaker_engine.jobs.disturbances import Disturbances
     from sagemaker_engine.jobs.fault_moments import Moments
     from sagemaker_engine.sandbox.cluster import SandboxCluster

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.channels.bandwidth import Line
-from sagemaker_engine.faults import FaultKind
-from sagemaker_engine.faults.model import LINE_KINDS
+from sagemaker_engine.faults.model import LINE_KINDS, FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.faults import Fault, FaultStore
+    from sagemaker_engine.faults.model import Fault
+    from sagemaker_engine.faults.store import FaultStore
 
 LOOK_S = 0.2
 """Seconds for which the list read from the fault store is reused."""

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.faults import FaultKind, FaultStore
-from sagemaker_engine.faults.model import CAPACITY_KINDS
+from sagemaker_engine.faults.model import CAPACITY_KINDS, FaultKind
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.attempt import JobAttempt
 from sagemaker_engine.jobs.cleanup import clear_instances
 from sagemaker_engine.jobs.debugger import checkpoint_folder, statistics_folders
@@ -34,7 +34,7 @@ from sagemaker_engine.sandbox.folder_watch import FolderWatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.faults import Fault
+    from sagemaker_engine.faults.model import Fault
     from sagemaker_engine.jobs.images import ImageRuntime
     from sagemaker_engine.jobs.job import HostPlan
     from sagemaker_engine.jobs.supervision import Outcome

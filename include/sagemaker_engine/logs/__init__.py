@@ -3,7 +3,3 @@
 A job's runner appends every line of every host to `jobs/<kind>/<name>/logs/<host>-<epoch>.jsonl`. That file is the log
 stream `<name>/<host>-<epoch>`. moto serves the groups outside `/aws/sagemaker/`.
 """
-
-from sagemaker_engine.logs.handlers import LogsApi
-
-__all__ = ["LogsApi"]

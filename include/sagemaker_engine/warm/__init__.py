@@ -10,7 +10,3 @@ namespaces and forks the program (`program`). AWS's toolkit and torchrun run on 
 Promises: a program sees the same state as in a new interpreter. A job never fails because of warm workers: a program
 that does not fit (`fitness`) runs in the real interpreter.
 """
-
-from sagemaker_engine.warm.handle import WarmParent
-
-__all__ = ["WarmParent"]

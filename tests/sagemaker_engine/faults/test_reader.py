@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from sagemaker_engine.faults import Fault, FaultError, FaultKind, JobState, Moment, Schedule
+from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment
 from sagemaker_engine.faults.reader import read_fault, read_plan
+from sagemaker_engine.faults.schedule import Schedule
 
 MOMENTS = st.one_of(
     st.builds(Moment, step=st.integers(0, 10**6)),

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from sagemaker_engine.faults import FaultError, Moment, Schedule
-from sagemaker_engine.faults.schedule import exponential, seconds_until_interruption
+from sagemaker_engine.faults.model import FaultError, Moment
+from sagemaker_engine.faults.schedule import Schedule, exponential, seconds_until_interruption
 
 
 def test_half_of_the_attempts_outlive_the_median() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultKind, FaultStore, Schedule
-from sagemaker_engine.faults.model import COMPUTE_KINDS
+from sagemaker_engine.faults.model import COMPUTE_KINDS, FaultKind
 from sagemaker_engine.faults.reader import read_fault
+from sagemaker_engine.faults.schedule import Schedule
+from sagemaker_engine.faults.store import FaultStore
 from tests.limits import EVENT_LIMIT_S
 
 HANG = read_fault({"id": "a", "what": "hang", "job": "train-*", "attempt": 2})

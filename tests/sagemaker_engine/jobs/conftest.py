@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.reader import read_plan
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.http.server import serve
 from sagemaker_engine.jobs import launching
 from sagemaker_engine.jobs.launching import launch

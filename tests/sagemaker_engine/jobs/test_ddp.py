@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.warm import WarmParent
+from sagemaker_engine.warm.handle import WarmParent
 from tests.sagemaker_engine.jobs.conftest import BUCKET, JobBench, channel
 
 if TYPE_CHECKING:

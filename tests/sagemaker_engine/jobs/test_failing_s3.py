@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.reader import read_fault
+from sagemaker_engine.faults.store import FaultStore
 from tests.sagemaker_engine.jobs.conftest import BUCKET, channel, wait_for
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultStore, JobState, Schedule
-from sagemaker_engine.faults.model import LOSS_KINDS
+from sagemaker_engine.faults.model import LOSS_KINDS, JobState
 from sagemaker_engine.faults.reader import read_plan
+from sagemaker_engine.faults.schedule import Schedule
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.fault_moments import LOOK_S, Moments
 
 if TYPE_CHECKING:

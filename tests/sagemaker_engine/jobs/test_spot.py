@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultStore, Schedule
+from sagemaker_engine.faults.schedule import Schedule
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.state.jobs import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,

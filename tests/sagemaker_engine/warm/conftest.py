@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.warm import WarmParent
-from sagemaker_engine.warm.handle import parent_environment
+from sagemaker_engine.warm.handle import WarmParent, parent_environment
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.warm import WarmParent
+from sagemaker_engine.warm.handle import WarmParent
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
