@@ -10,7 +10,7 @@ from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.api.job_lists import list_jobs
 from sagemaker_engine.api.request_rules import duplicates, is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
-from sagemaker_engine.api.starting import reserved, start_job, stop_job
+from sagemaker_engine.api.starting import start_job, stop_job
 from sagemaker_engine.api.training.rules import rejected_members
 from sagemaker_engine.state.jobs import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
@@ -52,18 +52,16 @@ class ProcessingJobs:
             raise ValidationError(problem)
         _check_preconditions(self.context, call)
         name = call.request["ProcessingJobName"]
-        arn = self.context.arn(call.region, "processing-job", name)
         now = self.context.clock()
-        with reserved(self.context, KIND, call, name):
-            start_job(
-                self.context,
-                KIND,
-                name,
-                arn=arn,
-                request=_with_defaults(call.request),
-                created_at=now,
-                state={"ProcessingJobStatus": "InProgress", "LastModifiedTime": now},
-            )
+        arn = start_job(
+            self.context,
+            KIND,
+            name,
+            call=call,
+            request=_with_defaults(call.request),
+            created_at=now,
+            state={"ProcessingJobStatus": "InProgress", "LastModifiedTime": now},
+        )
         return {"ProcessingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
@@ -96,7 +94,7 @@ class ProcessingJobs:
             ValidationError: The job does not exist, has ended or is already stopping.
         """
         job = self._job(call, "Could not find job to update with name {name}")
-        stop_job(self.context, KIND, job.name, noun="processing job")
+        stop_job(self.context, KIND, job.name)
         return {}
 
     def delete(self, call: Call) -> dict[str, Any]:

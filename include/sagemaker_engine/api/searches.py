@@ -57,7 +57,7 @@ def make_ports(
 
     def stop(job_kind: ResourceKind, name: str) -> None:
         try:
-            stop_job(context, job_kind, name, noun=f"{job_kind.value} job")
+            stop_job(context, job_kind, name)
         except (UnknownJobError, ValidationError) as error:  # The job has ended.
             log.info("%s job %s was not stopped: %s", job_kind.value, name, error)
 

@@ -18,16 +18,67 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TAKEN = {
-    ResourceKind.TRAINING: "Training job names must be unique within an AWS account and region, and a "
-    "training job with this name already exists ({arn})",
-    ResourceKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
-    "and a processing job with this name already exists ({arn})",
-}
+
+def start_job(
+    context: ApiContext,
+    kind: ResourceKind,
+    name: str,
+    *,
+    call: Call,
+    request: dict[str, Any],
+    created_at: float,
+    state: dict[str, Any],
+) -> str:
+    """Store the job of a Create call, start its runner, and return its ARN.
+
+    `request` is the call's request with default values. If the runner cannot be started, the job fails.
+
+    Raises:
+        ResourceInUseError: A job with this name exists.
+        ServiceError: ResourceLimitExceeded, if a quota is exceeded.
+    """
+    arn = context.arn(call.region, f"{kind.value}-job", name)
+    tags = {tag["Key"]: tag["Value"] for tag in request.pop("Tags", [])}
+    with _reserved(context, kind, call, name):
+        try:
+            context.store.create(
+                kind, name, arn=arn, request=request, tags=tags, created_at=created_at, state=state
+            )
+        except JobNameTakenError as error:
+            raise ResourceInUseError(
+                f"{kind.value.title()} job names must be unique within an AWS account and region, "
+                f"and a {kind.value} job with this name already exists ({arn})"
+            ) from error
+        try:
+            context.launch(kind, name)
+        except Exception as error:  # After any error the job must end instead of hanging for ever.
+            log.exception("%s job %s: its runner did not start", kind.value, name)
+            reason = f"InternalServerError: no runner could be started: {error!r}"
+            _fail(context, kind, name, reason)
+    return arn
+
+
+def stop_job(context: ApiContext, kind: ResourceKind, name: str) -> None:
+    """Change a running job to Stopping and record the stop request for its runner.
+
+    Raises:
+        ValidationError: The job has ended, or is already stopping.
+    """
+    now = context.clock()
+
+    def change(state: dict[str, Any]) -> None:
+        status = state[kind.status_key]
+        if status != "InProgress":
+            raise ValidationError(
+                f"The request was rejected because the {kind.value} job is in status {status}."
+            )
+        life_cycle.enter(kind, state, "Stopping", at=now)
+
+    context.store.request_stop(kind, name, at=now, change=change)
 
 
 @contextmanager
-def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
+def _reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
     """Check that the account's quotas allow the job that the `with` block starts.
 
     The steps of an AutoML job do not count: they run on the service's own instances. Quotas are not
@@ -41,54 +92,6 @@ def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> 
         return
     with context.quotas.room_for(context.store, kind, call.request, call.region):
         yield
-
-
-def start_job(
-    context: ApiContext,
-    kind: ResourceKind,
-    name: str,
-    *,
-    arn: str,
-    request: dict[str, Any],
-    created_at: float,
-    state: dict[str, Any],
-) -> None:
-    """Store the job and start its runner. If the runner cannot be started, the job fails.
-
-    Raises:
-        ResourceInUseError: A job with this name exists.
-    """
-    tags = {tag["Key"]: tag["Value"] for tag in request.pop("Tags", [])}
-    try:
-        context.store.create(
-            kind, name, arn=arn, request=request, tags=tags, created_at=created_at, state=state
-        )
-    except JobNameTakenError as error:
-        raise ResourceInUseError(_TAKEN[kind].format(arn=arn)) from error
-    try:
-        context.launch(kind, name)
-    except Exception as error:  # After any error the job must end instead of hanging for ever.
-        log.exception("%s job %s: its runner did not start", kind.value, name)
-        _fail(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
-
-
-def stop_job(context: ApiContext, kind: ResourceKind, name: str, *, noun: str) -> None:
-    """Change a running job to Stopping and record the stop request for its runner.
-
-    Raises:
-        ValidationError: The job has ended, or is already stopping.
-    """
-    now = context.clock()
-
-    def change(state: dict[str, Any]) -> None:
-        status = state[kind.status_key]
-        if status != "InProgress":
-            raise ValidationError(
-                f"The request was rejected because the {noun} is in status {status}."
-            )
-        life_cycle.enter(kind, state, "Stopping", at=now)
-
-    context.store.request_stop(kind, name, at=now, change=change)
 
 
 def _is_taken(context: ApiContext, kind: ResourceKind, name: str) -> bool:

@@ -14,7 +14,7 @@ from sagemaker_engine.api.resources import (
     check_output,
     check_role,
 )
-from sagemaker_engine.api.starting import reserved, start_job, stop_job
+from sagemaker_engine.api.starting import start_job, stop_job
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.api.training.warm_pool import change_retention, take_pool, warm_pool_status
@@ -63,26 +63,24 @@ class TrainingJobs:
         """
         check_training_request(call.request)
         name = call.request["TrainingJobName"]
-        arn = self.context.arn(call.region, "training-job", name)
         check_training_preconditions(self.context, call.request, region=call.region)
         now = self.context.clock()
         first = _STARTING if plan_arn_of(call.request) is None else _PENDING
-        with reserved(self.context, KIND, call, name):
-            start_job(
-                self.context,
-                KIND,
-                name,
-                arn=arn,
-                request=_with_defaults(call.request),
-                created_at=now,
-                state={
-                    "TrainingJobStatus": "InProgress",
-                    "SecondaryStatus": first["Status"],
-                    "SecondaryStatusTransitions": [{**first, "StartTime": now}],
-                    "LastModifiedTime": now,
-                    PENDING_SINCE: self.context.plan_clock.now(),
-                },
-            )
+        arn = start_job(
+            self.context,
+            KIND,
+            name,
+            call=call,
+            request=_with_defaults(call.request),
+            created_at=now,
+            state={
+                "TrainingJobStatus": "InProgress",
+                "SecondaryStatus": first["Status"],
+                "SecondaryStatusTransitions": [{**first, "StartTime": now}],
+                "LastModifiedTime": now,
+                PENDING_SINCE: self.context.plan_clock.now(),
+            },
+        )
         take_pool(self.context.store, name, call.request, now=now)
         return {"TrainingJobArn": arn}
 
@@ -114,7 +112,7 @@ class TrainingJobs:
         Raises:
             ValidationError: The job does not exist, has ended or is already stopping.
         """
-        stop_job(self.context, KIND, self._job(call).name, noun="training job")
+        stop_job(self.context, KIND, self._job(call).name)
         return {}
 
     def update(self, call: Call) -> dict[str, Any]:
