@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.registry.listing import list_page
 from sagemaker_engine.api.registry.tables import ExistingRowError, MissingRowError
 from sagemaker_engine.wire.errors import ValidationError
 
@@ -84,7 +83,7 @@ class Descriptions:
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of resources, newest first by default."""
         order = {"SortOrder": "Descending", **call.request}
-        documents, token = list_page(self.tables, self.table, order)
+        documents, token = self.tables.page(self.table, order)
         return {f"{self.member}s": documents, "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:

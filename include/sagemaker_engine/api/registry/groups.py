@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.registry.listing import list_page
 from sagemaker_engine.api.registry.tables import ExistingRowError, MissingRowError, RegistryTables
 from sagemaker_engine.wire.errors import ServiceError, ValidationError
 
@@ -67,7 +66,7 @@ class ModelPackageGroups:
 
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of groups."""
-        documents, token = list_page(self.tables, TABLE, call.request)
+        documents, token = self.tables.page(TABLE, call.request)
         return {"ModelPackageGroupSummaryList": documents, "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.registry.adding import NewPackage, TokenReusedError, add_package
 from sagemaker_engine.api.registry.groups import find_group
-from sagemaker_engine.api.registry.listing import list_page
 from sagemaker_engine.api.registry.model_card import check_model_card
 from sagemaker_engine.api.registry.tables import (
     ExistingRowError,
@@ -131,7 +130,7 @@ class ModelPackages:
         if "ModelApprovalStatus" in request:
             status = request["ModelApprovalStatus"]
             conditions.append(SqlCondition(sql="approval = ?", values=(status,)))
-        documents, token = list_page(self.tables, TABLE, request, conditions)
+        documents, token = self.tables.page(TABLE, request, conditions)
         return {"ModelPackageSummaryList": documents, "NextToken": token}
 
     def update(self, call: Call) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.store import put_tags
+from sagemaker_engine.wire.paging import DEFAULT_PAGE, make_token, read_token
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from sagemaker_engine.state.database import Database
 
@@ -24,6 +25,14 @@ CREATE TABLE IF NOT EXISTS model_packages (
     client_token TEXT UNIQUE, fingerprint TEXT) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS model_packages_by_group ON model_packages (group_arn, version)
 """
+
+_ORDERS = {"Name": "name", "CreationTime": "created_at"}
+_FILTERS = {
+    "NameContains": "instr(lower(name), lower(?)) > 0",
+    "CreationTimeAfter": "created_at > ?",
+    "CreationTimeBefore": "created_at < ?",
+}
+"""Member of a List request -> SQL condition on its value."""
 
 
 class MissingRowError(Exception):
@@ -133,28 +142,30 @@ class RegistryTables:
             db.execute(f"DELETE FROM {table} WHERE arn = ?", (arn,))  # noqa: S608  # A name of this package.
             db.execute("DELETE FROM tags WHERE arn = ?", (arn,))
 
-    def list(
-        self,
-        table: str,
-        conditions: Iterable[SqlCondition],
-        *,
-        order: str,
-        descending: bool,
-        offset: int,
-        limit: int,
-    ) -> list[dict[str, Any]]:
-        """Return the documents of the rows that satisfy all conditions, in order."""
-        given = list(conditions)
-        where = " AND ".join(condition.sql for condition in given) or "1"
-        direction = "DESC" if descending else "ASC"
+    def page(
+        self, table: str, request: dict[str, Any], extra: Iterable[SqlCondition] = ()
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the documents of the page that a List request selects, and the next page's token or None."""
+        conditions = [*_conditions(request), *extra]
+        where = " AND ".join(condition.sql for condition in conditions) or "1"
+        order = _ORDERS[request.get("SortBy", "CreationTime")]
+        direction = "DESC" if request.get("SortOrder") == "Descending" else "ASC"
+        start, limit = read_token(request) or 0, request.get("MaxResults", DEFAULT_PAGE)
         sql = (  # Names and conditions come from this package only; values are bound.
             f"SELECT document FROM {table} WHERE {where} "  # noqa: S608
             f"ORDER BY {order} {direction}, arn {direction} LIMIT ? OFFSET ?"
         )
-        values = [value for condition in given for value in condition.values]
+        values = [value for condition in conditions for value in condition.values]
         with self.database.read() as db:
-            rows = db.execute(sql, [*values, limit, offset]).fetchall()
-        return [json.loads(row["document"]) for row in rows]
+            rows = db.execute(sql, [*values, limit + 1, start]).fetchall()
+        documents = [json.loads(row["document"]) for row in rows[:limit]]
+        return documents, make_token(request, start + limit) if len(rows) > limit else None
+
+
+def _conditions(request: dict[str, Any]) -> Iterator[SqlCondition]:
+    for member, sql in _FILTERS.items():
+        if member in request:
+            yield SqlCondition(sql=sql, values=(request[member],))
 
 
 def _exists(db: sqlite3.Connection, table: str, arn: str) -> bool:
