@@ -1,4 +1,4 @@
-"""Listing actions: ListObjects, ListObjectsV2 and ListObjectVersions, with pagination."""
+"""Listing actions, with pagination: objects and versions of a bucket, unfinished uploads, and parts of an upload."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from sagemaker_engine.s3 import uploads
 from sagemaker_engine.s3.documents import OWNER
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.objects import CommonPrefix, ObjectInfo
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sagemaker_engine.s3.object_store import ObjectStore
+    from sagemaker_engine.s3.objects import PartInfo, UploadInfo
     from sagemaker_engine.s3.request import S3Request
 
-_MAX_KEYS = 1000
+_MAX_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,58 @@ def list_versions(store: ObjectStore, request: S3Request) -> Response:
     )
 
 
+def list_parts(store: ObjectStore, request: S3Request) -> Response:
+    """Answer ListParts."""
+    upload = uploads.find_upload(store, request.bucket, request.key, request.query["uploadId"])
+    after = request.number("part-number-marker", 0)
+    limit = min(request.number("max-parts", _MAX_ENTRIES), _MAX_ENTRIES)
+    found = uploads.list_parts(store, upload, after=after)
+    shown = found[:limit]
+    algorithm = upload.checksum_algorithm
+    return xml(
+        "ListPartsResult",
+        text("Bucket", upload.bucket),
+        text("Key", upload.key),
+        text("UploadId", upload.id),
+        text("PartNumberMarker", after),
+        *([text("NextPartNumberMarker", shown[-1].number)] if shown else []),
+        text("MaxParts", limit),
+        text("IsTruncated", str(len(found) > len(shown)).lower()),
+        *([text("ChecksumAlgorithm", algorithm)] if algorithm else []),
+        *([text("ChecksumType", upload.attributes.checksum_type)] if algorithm else []),
+        *(_part_element(part) for part in shown),
+        OWNER,
+        text("StorageClass", upload.attributes.storage_class),
+    )
+
+
+def list_uploads(store: ObjectStore, request: S3Request) -> Response:
+    """Answer ListMultipartUploads. The delimiter parameter is ignored: keys are not grouped."""
+    prefix = request.query.get("prefix", "")
+    marker = (request.query.get("key-marker", ""), request.query.get("upload-id-marker", ""))
+    limit = min(request.number("max-uploads", _MAX_ENTRIES), _MAX_ENTRIES)
+    found = [
+        upload
+        for upload in uploads.list_uploads(store, request.bucket)
+        if upload.key.startswith(prefix) and _is_after(upload, marker)
+    ]
+    shown = found[:limit]
+    return xml(
+        "ListMultipartUploadsResult",
+        text("Bucket", request.bucket),
+        text("KeyMarker", marker[0]),
+        text("UploadIdMarker", marker[1]),
+        *([text("NextKeyMarker", shown[-1].key)] if shown else []),
+        *([text("NextUploadIdMarker", shown[-1].id)] if shown else []),
+        text("Prefix", prefix),
+        text("MaxUploads", limit),
+        text("IsTruncated", str(len(found) > len(shown)).lower()),
+        *(_upload_element(upload) for upload in shown),
+    )
+
+
 def _page(store: ObjectStore, request: S3Request, *, start: str) -> Page:
-    limit = min(request.number("max-keys", _MAX_KEYS), _MAX_KEYS)
+    limit = min(request.number("max-keys", _MAX_ENTRIES), _MAX_ENTRIES)
     found = store.list(
         request.bucket,
         request.query.get("prefix", ""),
@@ -110,7 +162,7 @@ def _name(entry: ObjectInfo | CommonPrefix) -> str:
 
 def _head(request: S3Request, encode: Callable[[str], str]) -> list[str]:
     delimiter = request.query.get("delimiter")
-    limit = min(request.number("max-keys", _MAX_KEYS), _MAX_KEYS)
+    limit = min(request.number("max-keys", _MAX_ENTRIES), _MAX_ENTRIES)
     encoding = request.query.get("encoding-type")
     return [
         text("Name", request.bucket),
@@ -175,3 +227,34 @@ def _read_token(token: str) -> str:
             "The continuation token provided is incorrect",
             ArgumentName="continuation-token",
         ) from error
+
+
+def _part_element(part: PartInfo) -> str:
+    return group(
+        "Part",
+        text("PartNumber", part.number),
+        text("LastModified", iso_time(part.modified_at)),
+        text("ETag", f'"{part.etag}"'),
+        text("Size", part.size),
+        *(text(f"Checksum{name}", value) for name, value in part.checksums.items()),
+    )
+
+
+def _upload_element(upload: UploadInfo) -> str:
+    return group(
+        "Upload",
+        text("Key", upload.key),
+        text("UploadId", upload.id),
+        OWNER,
+        text("StorageClass", upload.attributes.storage_class),
+        text("Initiated", iso_time(upload.started_at)),
+    )
+
+
+def _is_after(upload: UploadInfo, marker: tuple[str, str]) -> bool:
+    key, identity = marker
+    if not key:
+        return True
+    if upload.key.encode() != key.encode():
+        return upload.key.encode() > key.encode()
+    return bool(identity) and upload.id > identity

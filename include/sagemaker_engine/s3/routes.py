@@ -11,7 +11,6 @@ from sagemaker_engine.s3 import (
     object_reads as reads,
     object_writes as writes,
     upload_actions as uploads,
-    upload_listings,
 )
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.object_store import ObjectStore
@@ -25,7 +24,7 @@ _BUCKET: dict[tuple[str, str], Action] = {
     ("GET", "acl"): buckets.get_acl,
     ("GET", "list-type"): listings.list_objects_v2,
     ("GET", "location"): buckets.get_location,
-    ("GET", "uploads"): upload_listings.list_uploads,
+    ("GET", "uploads"): listings.list_uploads,
     ("GET", "versions"): listings.list_versions,
     ("HEAD", ""): buckets.head_bucket,
     ("PUT", ""): buckets.create_bucket,
@@ -41,7 +40,7 @@ _OBJECT: dict[tuple[str, str], Action] = {
     ("GET", "acl"): buckets.get_acl,
     ("GET", "attributes"): reads.get_object_attributes,
     ("GET", "tagging"): writes.get_tagging,
-    ("GET", "uploadId"): upload_listings.list_parts,
+    ("GET", "uploadId"): listings.list_parts,
     ("HEAD", ""): reads.head_object,
     ("PUT", ""): writes.put_object,
     ("PUT", "acl"): buckets.put_acl,
