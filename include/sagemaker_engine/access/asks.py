@@ -6,7 +6,6 @@ ECR and IAM, and SageMaker's "API Permissions: Actions, Permissions, and Resourc
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import dataclass
@@ -126,7 +125,7 @@ def asks_of(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads) -> 
         return list(_asks_of_s3(environ, place, uploads))
     if not operation and not is_form(environ):
         return []
-    body = _read_again(environ)
+    body = read_body(environ)
     if not operation:
         form = {key: values[0] for key, values in parse_qs(body.decode("latin-1")).items()}
         operation, request = form.get("Action", ""), form
@@ -139,12 +138,6 @@ def asks_of(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads) -> 
     if service == "sagemaker":
         return list(_asks_of_sagemaker(action, request, arn))
     return [Ask(action=action, resource=_resource_elsewhere(service, request, arn, place))]
-
-
-def _read_again(environ: WSGIEnvironment) -> bytes:
-    body = read_body(environ)
-    environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
-    return body
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -257,7 +250,7 @@ def _asks_of_s3(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads)
     action = f"s3:{_S3_ACTIONS.get(operation, operation)}"
     bucket = f"arn:aws:s3:::{request.bucket}"
     if operation == "DeleteObjects":
-        for key in _KEYS_TO_DELETE.findall(_read_again(environ)):
+        for key in _KEYS_TO_DELETE.findall(read_body(environ)):
             yield Ask(action=action, resource=f"{bucket}/{unescape(key.decode(errors='replace'))}")
         return
     if source := request.header("x-amz-copy-source"):

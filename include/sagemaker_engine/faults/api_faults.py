@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -82,8 +81,6 @@ def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
     if (not operation and not wants_xml) or service_of(environ) == "s3":
         return None
     body = read_body(environ)
-    environ["wsgi.input"] = io.BytesIO(body)
-    environ["CONTENT_LENGTH"] = str(len(body))
     if not operation:
         operation = parse_qs(body.decode("latin-1")).get("Action", [""])[0]
     return ServiceRequest(target=target, operation=operation, wants_xml=wants_xml, body=body)

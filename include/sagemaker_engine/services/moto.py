@@ -6,7 +6,6 @@ process ends.
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -183,11 +182,10 @@ class IamApplication:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        body = read_body(environ)
-        form = parse_qsl(body.decode("utf-8", errors="replace"), keep_blank_values=True)
+        body = read_body(environ).decode("utf-8", errors="replace")
+        form = parse_qsl(body, keep_blank_values=True)
         if ("Action", "SimulatePrincipalPolicy") not in form:
-            passed_on = {**environ, "wsgi.input": io.BytesIO(body)}
-            return self.behind({**passed_on, "CONTENT_LENGTH": str(len(body))}, start_response)
+            return self.behind(environ, start_response)
         answer = _allow(form).encode()
         headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))]
         start_response("200 OK", headers)

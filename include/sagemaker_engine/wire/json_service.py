@@ -78,7 +78,7 @@ class JsonService:
         if operation in self.rejected:
             raise UnknownOperationError(operation, reason=self.rejected[operation])
         handler = self.handlers.get(operation)
-        behind, passed_on = self.behind or _nobody, self._passed_on(environ, body)
+        behind, passed_on = self.behind or _nobody, self._passed_on(environ)
         if handler is None:
             return behind(passed_on, start_response)
         try:
@@ -98,20 +98,16 @@ class JsonService:
             return behind(passed_on, start_response)
         return answer_json("200 OK", _shaped(self.model, operation, answer), start_response)
 
-    def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
+    def _passed_on(self, environ: WSGIEnvironment) -> WSGIEnvironment:
         """Return the request for the application `behind`.
 
         That application routes by the scope of the signature, so an unsigned request gets a signature with this scope.
         """
-        passed_on = {
-            **environ,
-            "wsgi.input": io.BytesIO(body),
-            "CONTENT_LENGTH": str(len(body)),
-        }
-        if service_of(environ) is None:
-            scope = f"19700101/{self.default_region}/{self.model.name}/aws4_request"
-            passed_on["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential=unsigned/{scope}"
-        return passed_on
+        if service_of(environ) is not None:
+            return environ
+        scope = f"19700101/{self.default_region}/{self.model.name}/aws4_request"
+        signature = f"AWS4-HMAC-SHA256 Credential=unsigned/{scope}"
+        return {**environ, "HTTP_AUTHORIZATION": signature}
 
 
 def _shaped(model: ServiceModel, operation: str, answer: dict[str, Any]) -> dict[str, Any] | None:
@@ -179,18 +175,18 @@ def answer_error(error: ServiceError, start_response: StartResponse) -> list[byt
 
 
 def read_body(environ: WSGIEnvironment) -> bytes:
-    """Return the whole request body, of at most 32 MiB.
+    """Return the whole request body, of at most 32 MiB. The body can be read again afterwards.
 
     Raises:
         ServiceError: It is larger (status 413).
     """
-    length = environ.get("CONTENT_LENGTH")
-    if not (length or environ.get("wsgi.input_terminated")):
-        return b""
-    most = MAX_BODY_BYTES + 1  # One byte more, to see that a body is too large.
-    body: bytes = environ["wsgi.input"].read(min(int(length or most), most))
+    length, body = environ.get("CONTENT_LENGTH"), b""
+    if length or environ.get("wsgi.input_terminated"):
+        most = MAX_BODY_BYTES + 1  # One byte more, to see that a body is too large.
+        body = environ["wsgi.input"].read(min(int(length or most), most))
     if len(body) > MAX_BODY_BYTES:
         raise ServiceError("RequestEntityTooLargeException", "Request is too large.", status=413)
+    environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
     return body
 
 
