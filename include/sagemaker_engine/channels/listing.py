@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sagemaker_engine.channels.locations import InputDataError, S3Location, S3RefusedError
 from sagemaker_engine.s3.errors import S3Error
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_BYTES = 255
 """Longest name of a file or folder on Linux (NAME_MAX), in bytes; S3 keys may be longer."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,21 +241,21 @@ def shuffle_seed(channel: Mapping[str, Any]) -> int | None:
     return seed
 
 
-def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> list[ChannelFile]:
-    """Return the files shuffled for this epoch, or in the given order if there is no seed."""
-    order = list(files)
+def shuffled(items: Sequence[T], *, seed: int | None, epoch: int) -> list[T]:
+    """Return the items shuffled for this epoch, or in the given order if there is no seed."""
+    order = list(items)
     if seed is not None:
         random.Random(f"{seed}/{epoch}").shuffle(order)  # noqa: S311  (an order, not a secret)
     return order
 
 
 def files_of_host(
-    files: Sequence[ChannelFile], channel: Mapping[str, Any], *, host: Host, hosts: Sequence[Host]
-) -> list[ChannelFile] | None:
+    files: Sequence[T], channel: Mapping[str, Any], *, host: Host, hosts: Sequence[Host]
+) -> list[T] | None:
     """Return the share of one instance, or None if the channel is not for its instance group.
 
     With FullyReplicated every instance receives all files; with ShardedByS3Key each of n instances receives every n-th
-    file.
+    file. `files` can also be the lines of an augmented manifest.
     """
     source = s3_source(channel)
     groups = source.get("InstanceGroupNames")

@@ -62,11 +62,7 @@ def channel_records(
     """
     if s3_source(channel)["S3DataType"] == "AugmentedManifestFile":
         lines = augmented_records(channel, objects)
-        stand_ins = [
-            ChannelFile(bucket="", key="", path=str(number)) for number in range(len(lines))
-        ]
-        mine = files_of_host(stand_ins, channel, host=host, hosts=hosts)
-        return None if mine is None else [lines[int(each.path)] for each in mine]
+        return files_of_host(lines, channel, host=host, hosts=hosts)
     share = files_of_host(channel_files(channel, objects), channel, host=host, hosts=hosts)
     return None if share is None else [[PipeRecord(file=file)] for file in share]
 
@@ -196,11 +192,8 @@ class PipeFeeder(threading.Thread):
 
     def _records(self, epoch: int) -> Iterator[PipeRecord]:
         seed = shuffle_seed(self._channel)
-        stand_ins = [
-            ChannelFile(bucket="", key="", path=str(number)) for number in range(len(self._units))
-        ]
-        for each in shuffled(stand_ins, seed=seed, epoch=epoch):
-            yield from self._units[int(each.path)]
+        for unit in shuffled(self._units, seed=seed, epoch=epoch):
+            yield from unit
 
     def _write(self, record: PipeRecord, pipe: IO[bytes]) -> None:
         if self._channel.get("RecordWrapperType") == "RecordIO":
