@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import put_tags
+from sagemaker_engine.state.store import put_tags, tags_of
 from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
 from sagemaker_engine.wire.paging import page_of
 
@@ -42,7 +42,7 @@ class Tags:
     def of(self, arn: str) -> dict[str, str]:
         """Return the tags of a resource; empty if the resource does not exist."""
         with self.context.store.database.read() as db:
-            return _tags_of(db, arn)
+            return tags_of(db, arn)
 
     def add(self, call: Call) -> dict[str, Any]:
         """Add tags, or overwrite tags with the same keys.
@@ -59,7 +59,7 @@ class Tags:
                 f'Tag keys must not start with "aws:"; got {", ".join(reserved)}.'
             )
         with self.context.store.database.write() as db:
-            tags = {**_tags_of(db, arn), **added}
+            tags = {**tags_of(db, arn), **added}
             if len(tags) > MAX_TAGS:
                 raise ValidationError(
                     f"The resource would have {len(tags)} tags; at most {MAX_TAGS} are allowed."
@@ -75,7 +75,7 @@ class Tags:
         """
         arn = self._resource(call)
         with self.context.store.database.read() as db:
-            tags = _wire(_tags_of(db, arn))
+            tags = _wire(tags_of(db, arn))
         page, token = page_of(tags, call.request, default=MAX_TAGS)
         return {"Tags": page, "NextToken": token}
 
@@ -97,19 +97,12 @@ class Tags:
         arn: str = call.request["ResourceArn"]
         kind = arn.split(":", 5)[-1].partition("/")[0]
         table = _TABLES.get(kind)
-        if table is None:
-            raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
-        with self.context.store.database.read() as db:
+        if table is not None:
             sql = f"SELECT 1 FROM {table} WHERE arn = ?"  # noqa: S608  # A name from _TABLES.
-            found = db.execute(sql, (arn,)).fetchone()
-        if found is None:
-            raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
-        return arn
-
-
-def _tags_of(db: Any, arn: str) -> dict[str, str]:
-    rows = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (arn,))
-    return {row["key"]: row["value"] for row in rows}
+            with self.context.store.database.read() as db:
+                if db.execute(sql, (arn,)).fetchone() is not None:
+                    return arn
+        raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
 
 
 def _wire(tags: dict[str, str]) -> list[dict[str, str]]:

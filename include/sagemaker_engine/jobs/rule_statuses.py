@@ -9,7 +9,6 @@ import re
 import sqlite3
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
@@ -182,7 +181,7 @@ class RuleStatuses:
             )
 
         try:
-            self._job.store.update_state(ResourceKind.PROCESSING, name, partial(change))
+            self._job.store.update_state(ResourceKind.PROCESSING, name, change)
         except UnknownJobError:
             return  # a client deleted it
         except sqlite3.Error as error:

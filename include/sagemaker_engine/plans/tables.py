@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.plan import Reservation
 from sagemaker_engine.state.jobs import TERMINAL_STATUSES
+from sagemaker_engine.state.store import put_tags
 
 if TYPE_CHECKING:
     import sqlite3
@@ -92,10 +93,7 @@ class PlanTables:
                 "INSERT INTO training_plans (arn, name, created_at, document) VALUES (?, ?, ?, ?)",
                 (plan.arn, plan.name, at, json.dumps(plan.to_json())),
             )
-            db.executemany(
-                "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
-                [(plan.arn, key, value) for key, value in tags.items()],
-            )
+            put_tags(db, plan.arn, tags)
             return True
 
     def get(self, arn: str) -> StoredPlan:

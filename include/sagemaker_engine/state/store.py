@@ -264,14 +264,13 @@ def _load(db: sqlite3.Connection, kind: ResourceKind, name: str) -> JobRow:
 
 
 def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
-    tags = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (row["arn"],))
     return JobRow(
         kind=ResourceKind(row["kind"]),
         name=row["name"],
         arn=row["arn"],
         request=json.loads(row["request"]),
         state=json.loads(row["state"]),
-        tags=dict(tuple(tag) for tag in tags),
+        tags=tags_of(db, row["arn"]),
         created_at=row["created_at"],
         modified_at=row["modified_at"],
         stop_requested_at=row["stop_requested_at"],
@@ -279,6 +278,12 @@ def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
         runner_start_ticks=row["runner_start_ticks"],
         revision=row["revision"],
     )
+
+
+def tags_of(db: sqlite3.Connection, arn: str) -> dict[str, str]:
+    """Return the tags of a resource, sorted by key; empty if the resource does not exist."""
+    rows = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (arn,))
+    return {row["key"]: row["value"] for row in rows}
 
 
 def put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
