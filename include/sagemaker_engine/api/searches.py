@@ -48,7 +48,7 @@ def make_ports(
 
     def create(job_kind: ResourceKind, request: dict[str, Any], region: str, arn: str) -> None:
         call = Call(
-            operation=f"Create{job_kind.value.title()}Job",
+            operation=f"Create{job_kind.wire_name}",
             request={**request, kind.link: arn},
             region=region,
             forward=_nobody,

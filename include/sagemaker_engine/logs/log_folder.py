@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-GROUPS = {
-    "/aws/sagemaker/TrainingJobs": ResourceKind.TRAINING,
-    "/aws/sagemaker/ProcessingJobs": ResourceKind.PROCESSING,
-}
+GROUPS = {f"/aws/sagemaker/{kind.wire_name}s": kind for kind in ResourceKind}
+"""Log group, such as /aws/sagemaker/TrainingJobs -> kind of its jobs."""
 _TAIL_BYTES = 1 << 16
 
 

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILES = (metrics.FILE_NAME, host_metrics.FILE_NAME)
-NAMESPACES = {
-    ResourceKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
-    ResourceKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +66,8 @@ class MetricFeed:
         complete = data[: data.rfind(b"\n") + 1]
         self._offsets[path] = offset + len(complete)
         name = path.parent.name
-        namespace, dimension = NAMESPACES[kind]
-        values = [_datum(each, dimension, name) for each in _records(complete)]
+        namespace = f"/aws/sagemaker/{kind.wire_name}s"
+        values = [_datum(each, f"{kind.wire_name}Name", name) for each in _records(complete)]
         self.moto.put_metrics(self._region(kind, name), namespace, values)
         return len(values)
 

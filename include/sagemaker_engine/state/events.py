@@ -14,12 +14,6 @@ from sagemaker_engine.state.jobs import ResourceKind
 if TYPE_CHECKING:
     from sagemaker_engine.state.jobs import JobRow
 
-DETAIL_TYPES = {
-    ResourceKind.TRAINING: "SageMaker Training Job State Change",
-    ResourceKind.PROCESSING: "SageMaker Processing Job State Change",
-}
-_WIRE_NAMES = {ResourceKind.TRAINING: "TrainingJob", ResourceKind.PROCESSING: "ProcessingJob"}
-
 
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
     """Return the states that the job has reached so far, in order.
@@ -41,7 +35,7 @@ def state_changes(job: JobRow) -> list[dict[str, Any]]:
 
 def state_event(job: JobRow, change: dict[str, Any]) -> dict[str, Any]:
     """Return the event of one state change as an entry of PutEvents."""
-    noun = _WIRE_NAMES[job.kind]
+    noun = job.kind.wire_name
     detail = {
         **job.request,
         f"{noun}Name": job.name,
@@ -53,7 +47,7 @@ def state_event(job: JobRow, change: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "Source": "aws.sagemaker",
-        "DetailType": DETAIL_TYPES[job.kind],
+        "DetailType": f"SageMaker {job.kind.value.title()} Job State Change",
         "Resources": [job.arn],
         "Detail": json.dumps(_in_milliseconds(detail)),
     }

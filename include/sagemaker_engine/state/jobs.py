@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
 
 class ResourceKind(StrEnum):
@@ -14,14 +14,14 @@ class ResourceKind(StrEnum):
     PROCESSING = "processing"
 
     @property
+    def wire_name(self) -> str:
+        """Return the kind's name in operations and members, such as `TrainingJob`."""
+        return f"{self.value.title()}Job"
+
+    @property
     def status_key(self) -> str:
         """Return the wire name of the kind's status member."""
-        match self:
-            case ResourceKind.TRAINING:
-                return "TrainingJobStatus"
-            case ResourceKind.PROCESSING:
-                return "ProcessingJobStatus"
-        assert_never(self)
+        return f"{self.wire_name}Status"
 
 
 TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})

@@ -124,7 +124,7 @@ def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> lis
     start = row.arn.rpartition(":")[0]
     return [
         {
-            "CandidateStepType": f"AWS::SageMaker::{each.kind.job_kind.value.title()}Job",
+            "CandidateStepType": f"AWS::SageMaker::{each.kind.job_kind.wire_name}",
             "CandidateStepArn": f"{start}:{each.kind.job_kind.value}-job/{each.job_name}",
             "CandidateStepName": each.job_name,
         }
