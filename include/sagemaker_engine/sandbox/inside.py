@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine import SOURCE_FOLDER
@@ -71,16 +70,16 @@ def main(pid: str, action: str, *arguments: str) -> None:
     """
     match action:
         case "cut":
-            _enter(int(pid), Namespace.USER, Namespace.NET)
+            linux.join_namespaces(int(pid), (Namespace.USER, Namespace.NET))
             network.detach([int(each) for each in arguments])
         case "mend":
-            _enter(int(pid), Namespace.USER, Namespace.NET)
+            linux.join_namespaces(int(pid), (Namespace.USER, Namespace.NET))
             network.attach([int(each) for each in arguments])
         case "fill":
-            _enter(int(pid), Namespace.USER, Namespace.MOUNT)
+            linux.join_namespaces(int(pid), (Namespace.USER, Namespace.MOUNT))
             _fill(*arguments)
         case "resize":
-            _enter(int(pid), Namespace.USER, Namespace.MOUNT)
+            linux.join_namespaces(int(pid), (Namespace.USER, Namespace.MOUNT))
             path, size = arguments
             _resize(path, int(size))
         case _:
@@ -108,17 +107,6 @@ def _fill(path: str) -> None:
 def _resize(path: str, size_bytes: int) -> None:
     flags = MountFlag.REMOUNT | MountFlag.NO_SUID | MountFlag.NO_DEV
     linux.mount("none", path, flags=flags, data=f"size={size_bytes}")
-
-
-def _enter(pid: int, *kinds: Namespace) -> None:
-    wanted = Namespace(0)
-    for kind in kinds:
-        name = linux.NAMESPACE_FILES[kind]
-        theirs, ours = (Path(f"/proc/{who}/ns/{name}").stat() for who in (pid, "self"))
-        if theirs.st_ino != ours.st_ino:
-            wanted |= kind
-    if wanted:
-        linux.set_namespace(os.pidfd_open(pid), wanted)
 
 
 def _run(pid: int, action: str, *arguments: str) -> None:

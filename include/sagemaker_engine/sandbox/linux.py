@@ -9,6 +9,10 @@ import re
 import signal
 from enum import IntFlag
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Namespace(IntFlag):
@@ -79,12 +83,23 @@ def unshare(kinds: Namespace) -> None:
     _check(_libc.unshare(int(kinds)), f"unshare({kinds!r})")
 
 
-def set_namespace(descriptor: int, kinds: Namespace) -> None:
-    """Enter the namespaces that the descriptor (a namespace file or a pidfd) refers to.
+def join_namespaces(pid: int, kinds: Iterable[Namespace] = tuple(NAMESPACE_FILES)) -> None:
+    """Join the namespaces of a process, of these kinds, that differ from this process's own.
+
+    A PID namespace applies only to children that are forked afterwards.
 
     Raises OSError if the machine does not allow it.
     """
-    _check(_libc.setns(descriptor, int(kinds)), f"setns({kinds!r})")
+    wanted = Namespace(0)
+    for kind in kinds:
+        name = NAMESPACE_FILES[kind]
+        theirs, ours = (Path(f"/proc/{who}/ns/{name}").stat() for who in (pid, "self"))
+        if theirs.st_ino != ours.st_ino:
+            wanted |= kind
+    if wanted:
+        descriptor = os.pidfd_open(pid)
+        _check(_libc.setns(descriptor, int(wanted)), f"setns({wanted!r})")
+        os.close(descriptor)
 
 
 def mount(

@@ -130,10 +130,12 @@ def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
                 raise UnfitError(f"package {entry.path} hides a loaded package")
 
 
-def folder_stamps(folders: Iterable[str]) -> dict[str, int]:
-    """Return each folder's modification time in ns; installing or removing a package changes it."""
+def package_stamps(import_path: Iterable[str]) -> dict[str, int]:
+    """Return the modification time in ns of each folder with packages; installing or removing one changes it."""
     stamps = {}
-    for folder in folders:
+    for folder in import_path:
+        if not folder.endswith("-packages"):
+            continue
         try:
             stamps[folder] = Path(folder).stat().st_mtime_ns
         except OSError:

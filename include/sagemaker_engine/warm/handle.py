@@ -135,7 +135,7 @@ def _remember(folder: Path, pid: int) -> ParentProcess:
 def _source() -> str:
     """Return a digest of this package's files, the interpreter and the installed packages."""
     stamps = {str(path): path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py")}
-    stamps |= fitness.folder_stamps(path for path in sys.path if path.endswith("-packages"))
+    stamps |= fitness.package_stamps(sys.path)
     return hashlib.sha256(repr((sys.executable, sorted(stamps.items()))).encode()).hexdigest()
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox.processes import is_alive, is_flock_held, start_ticks_of
-from sagemaker_engine.warm import preload
-from sagemaker_engine.warm.supervisor import WarmSupervisor, Warmth, package_stamps
+from sagemaker_engine.warm import fitness, preload
+from sagemaker_engine.warm.supervisor import WarmSupervisor, Warmth
 
 if TYPE_CHECKING:
     from sagemaker_engine.warm.program import Program
@@ -38,7 +38,7 @@ def main(folder: str, owner: int) -> None:
     base_path = [path for path in sys.path if path]
     own_environment = dict(os.environ)
     listener = listen(Path(folder))
-    stamps = package_stamps(base_path)
+    stamps = fitness.package_stamps(base_path)
     preload.preload()
     warmth = Warmth(
         base_path=base_path,

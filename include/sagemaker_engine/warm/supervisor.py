@@ -14,15 +14,12 @@ import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from sagemaker_engine.sandbox import linux
 from sagemaker_engine.warm import fitness
 from sagemaker_engine.warm.fitness import ProgramKind, UnfitError
 from sagemaker_engine.warm.program import Program, first_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +36,6 @@ class Warmth:
     environment: dict[str, str]
     stamps: dict[str, int]
     loaded: frozenset[str]
-
-
-def package_stamps(base_path: Iterable[str]) -> dict[str, int]:
-    """Return the modification times of the folders in which packages are installed."""
-    return fitness.folder_stamps(each for each in base_path if each.endswith("-packages"))
 
 
 class WarmSupervisor:
@@ -112,7 +104,7 @@ class WarmSupervisor:
         if not request["name"].startswith("python"):
             arguments = [str(Path(sys.executable).with_name(request["name"])), *arguments]
         invocation = fitness.parse_command_line(arguments)
-        enter_namespaces(caller)
+        linux.join_namespaces(caller)
         folder = os.fsdecode(request["folder"])
         os.chdir(folder)
         self._check_files(invocation, environment)
@@ -131,7 +123,7 @@ class WarmSupervisor:
         )
 
     def _check_files(self, invocation: fitness.Invocation, environment: dict[str, str]) -> None:
-        if package_stamps(self._warmth.base_path) != self._warmth.stamps:
+        if fitness.package_stamps(self._warmth.base_path) != self._warmth.stamps:
             raise UnfitError("packages were installed or removed")
         if invocation.kind is ProgramKind.SCRIPT and not (
             Path(invocation.target).is_file() and not invocation.target.endswith(".pyc")
@@ -192,22 +184,6 @@ class WarmSupervisor:
             self._link.sendall(kind + code.to_bytes(4, "little", signed=True))
         except OSError:
             return  # The caller is gone; `_watch` detects that.
-
-
-def enter_namespaces(pid: int) -> None:
-    """Join the namespaces of a process. Its PID namespace applies only to children that are forked afterwards.
-
-    Raises OSError if the machine does not allow it.
-    """
-    kinds = linux.Namespace(0)
-    for kind, name in linux.NAMESPACE_FILES.items():
-        theirs, ours = (Path(f"/proc/{who}/ns/{name}").stat() for who in (pid, "self"))
-        if theirs.st_ino != ours.st_ino:
-            kinds |= kind
-    if kinds:
-        descriptor = os.pidfd_open(pid)
-        linux.set_namespace(descriptor, kinds)
-        os.close(descriptor)
 
 
 def caller_limits(pid: int) -> dict[int, tuple[int, int]]:

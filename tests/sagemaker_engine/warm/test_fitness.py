@@ -9,7 +9,7 @@ from sagemaker_engine.warm.fitness import (
     UnfitError,
     check_environment,
     check_shadows,
-    folder_stamps,
+    package_stamps,
     parse_command_line,
 )
 
@@ -80,9 +80,11 @@ def test_a_file_that_hides_a_loaded_module_is_noticed(tmp_path: Path) -> None:
 def test_installing_into_a_folder_changes_its_stamp(tmp_path: Path) -> None:
     import os
 
-    os.utime(tmp_path, (1, 1))
-    before = folder_stamps([str(tmp_path), "/no/such/folder"])
-    (tmp_path / "new.dist-info").mkdir()
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    os.utime(packages, (1, 1))
+    before = package_stamps([str(packages), str(tmp_path), "/no/such-packages"])
+    (packages / "new.dist-info").mkdir()
 
-    assert before.keys() == {str(tmp_path)}
-    assert folder_stamps([str(tmp_path)]) != before
+    assert before.keys() == {str(packages)}
+    assert package_stamps([str(packages)]) != before
