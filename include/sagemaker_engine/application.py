@@ -24,8 +24,8 @@ from sagemaker_engine.api.tuning.jobs import TuningJobs
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
-from sagemaker_engine.faults.api_faults import ApiFaults
-from sagemaker_engine.faults.s3_faults import S3Faults
+from sagemaker_engine.faults.api_faults import answer_fault
+from sagemaker_engine.faults.s3_faults import find_fault
 from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.http.gateway import ControlRoute, Gateway
 from sagemaker_engine.logs.handlers import LogsApi
@@ -112,7 +112,7 @@ def make_application(
             "monitoring": metrics,
             "sagemaker": RuntimeServices("sagemaker"),
         },
-        s3=S3Application(objects, find_fault=S3Faults(fault_store=fault_store).s3_fault),
+        s3=S3Application(objects, find_fault=partial(find_fault, fault_store)),
         moto=moto,
         own={
             "/_engine/faults": ControlRoute(
@@ -128,7 +128,7 @@ def make_application(
                 put=permissions.put, delete=permissions.clear, get=permissions.report
             ),
         },
-        refusers=(permissions.refuse, ApiFaults(fault_store=fault_store).answer),
+        refusers=(permissions.refuse, partial(answer_fault, fault_store)),
         hosts=hosts,
     )
     return gateway, (tuning_searches, automl_searches)

@@ -40,25 +40,19 @@ class ServiceRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiFaults:
-    """The stored faults of service requests."""
-
-    fault_store: FaultStore
-
-    def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
-        """Answer the request with a fault's error and return the body; return None if no fault applies."""
-        faults = self.fault_store.open_for_requests(_KINDS)
-        asked = _asked(environ) if faults else None
-        if asked is None:
-            return None
-        for fault in faults:
-            if hits(
-                fault, target=asked.target, operation=asked.operation
-            ) and self.fault_store.claim(fault):
-                error = _error(fault, asked)
-                return answer_refusal(error, environ, start_response)
+def answer_fault(
+    fault_store: FaultStore, environ: WSGIEnvironment, start_response: StartResponse
+) -> list[bytes] | None:
+    """Answer the request with a stored fault's error and return the body; return None if no fault applies."""
+    faults = fault_store.open_for_requests(_KINDS)
+    asked = _asked(environ) if faults else None
+    if asked is None:
         return None
+    for fault in faults:
+        is_hit = hits(fault, target=asked.target, operation=asked.operation)
+        if is_hit and fault_store.claim(fault):
+            return answer_refusal(_error(fault, asked), environ, start_response)
+    return None
 
 
 def hits(fault: Fault, *, target: str, operation: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -19,24 +18,19 @@ _READS = "GetObject"
 _CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Faults:
-    """The stored faults of S3 requests."""
+def find_fault(fault_store: FaultStore, operation: str, bucket: str, key: str) -> S3Fault | None:
+    """Return the effect of a stored fault on one request, after recording that it occurred; None without a fault.
 
-    fault_store: FaultStore
-
-    def s3_fault(self, operation: str, bucket: str, key: str) -> S3Fault | None:
-        """Return the effect of a fault on one request, after recording that it occurred; None without a fault.
-
-        Args:
-            operation: API name, such as PutObject.
-            bucket: Empty for ListBuckets.
-            key: Key of the object, or prefix of a listing; empty if the request names neither.
-        """
-        for fault in self.fault_store.open_for_requests(_KINDS):
-            if hits(fault, operation, bucket, key) and self.fault_store.claim(fault):
-                return _s3_fault(fault)
-        return None
+    Args:
+        fault_store: The stored faults.
+        operation: API name, such as PutObject.
+        bucket: Empty for ListBuckets.
+        key: Key of the object, or prefix of a listing; empty if the request names neither.
+    """
+    for fault in fault_store.open_for_requests(_KINDS):
+        if hits(fault, operation, bucket, key) and fault_store.claim(fault):
+            return _s3_fault(fault)
+    return None
 
 
 def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:

@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import S3Agent
-from sagemaker_engine.faults.s3_faults import S3Faults
+from sagemaker_engine.faults.s3_faults import find_fault
 from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.cleanup import clear, clear_instances
 from sagemaker_engine.jobs.failures import ENGINE_ABSENCE_S, INTERNAL_ERROR
@@ -60,7 +61,7 @@ def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
         return
     objects = S3Agent(
         settings.s3_root,
-        find_fault=S3Faults(fault_store=FaultStore(settings.root)).s3_fault,
+        find_fault=partial(find_fault, FaultStore(settings.root)),
         retrier=Retrier(scale=min(1.0, settings.time_scale)),
     )
     job = Job(
