@@ -13,7 +13,6 @@ from sagemaker_engine.jobs.disk_space import DiskSpace, volume_of
 from sagemaker_engine.jobs.host_metrics import FILE_NAME, HostMetrics, volume_bytes
 from sagemaker_engine.jobs.inputs import channel_folder, streamed_channels
 from sagemaker_engine.jobs.instances import make_cluster
-from sagemaker_engine.jobs.limits import DEFAULT_MAX_RUNTIME_S
 from sagemaker_engine.jobs.logs import LogFile, LogPump, next_epoch
 from sagemaker_engine.jobs.supervision import Ending, Outcome, Supervision
 from sagemaker_engine.sandbox import capabilities
@@ -45,7 +44,7 @@ class Execution:
     - `fault`: returns the FailureReason if the job's data is no longer available, otherwise None.
     - `faults`: simulated faults of the hosts.
     - `prepare`: called with the instances before anything runs in them.
-    - `max_runtime_s`: limit of the training time; None for StoppingCondition's limit.
+    - `max_runtime_s`: limit of the run time.
     """
 
     job: Job
@@ -56,10 +55,10 @@ class Execution:
     on_line: Callable[[int, str], None]
     order: Callable[[], Ending | None]
     mirrors: Mirrors
+    max_runtime_s: float
     fault: Callable[[], str | None] = lambda: None
     faults: AttemptFaults | None = None
     prepare: Callable[[SandboxCluster], None] = lambda _: None
-    max_runtime_s: float | None = None
 
     def run(self) -> Outcome:
         """Create the instances, run them to their end and return how they ended.
@@ -97,7 +96,7 @@ class Execution:
                     order=lambda: (
                         Ending.FAULT if self._fault(pump) or space.fault else self.order()
                     ),
-                    deadline=time.monotonic() + self._runtime_s,
+                    deadline=time.monotonic() + self.max_runtime_s,
                     time_scale=self.job.settings.time_scale,
                     on_stopping=self._note_stopping,
                     faults=self.faults,
@@ -148,13 +147,6 @@ class Execution:
         for loss in capabilities.losses(self.ground.features):
             logs[self.hosts[0].name].add_line(loss)
         return logs
-
-    @property
-    def _runtime_s(self) -> float:
-        if self.max_runtime_s is not None:
-            return self.max_runtime_s
-        condition = self.job.request.get("StoppingCondition", {})
-        return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
 
     def _note_stopping(self, ending: Ending) -> None:
         log.info("the job is being ended: %s", ending)

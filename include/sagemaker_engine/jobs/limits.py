@@ -32,7 +32,7 @@ class Limits:
 
     @classmethod
     def of(cls, request: dict[str, Any], *, created_at: float) -> Limits:
-        """Return the limits of a CreateTrainingJob request."""
+        """Return the limits of a Create request."""
         condition = request.get("StoppingCondition", {})
         return cls(
             max_runtime_s=float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S)),

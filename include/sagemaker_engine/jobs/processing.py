@@ -34,6 +34,7 @@ from sagemaker_engine.jobs.instances import (
     survey,
 )
 from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
+from sagemaker_engine.jobs.limits import Limits
 from sagemaker_engine.jobs.supervision import Ending, Outcome
 from sagemaker_engine.s3.errors import S3Error
 
@@ -170,6 +171,7 @@ class ProcessingRun:
         }
 
     def _process(self, mirrors: Mirrors) -> Outcome:
+        limits = Limits.of(self.job.request, created_at=self.job.created_at)
         return Execution(
             job=self.job,
             runtime=self.runtime,
@@ -179,6 +181,7 @@ class ProcessingRun:
             on_line=_ignore,
             order=self.order,
             mirrors=mirrors,
+            max_runtime_s=limits.max_runtime_s,
         ).run()
 
     def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
