@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.events import state_changes, state_event
-from sagemaker_engine.state.jobs import JobQuery, ResourceKind
+from sagemaker_engine.state.jobs import RUNNING_STATUSES, JobQuery, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 CARE_S = 1.0
-RUNNING = frozenset({"InProgress", "Stopping"})
 
 
 class Watcher:
@@ -92,4 +91,8 @@ class Watcher:
 
 def running_jobs(store: JobStore) -> list[JobRow]:
     """Return all jobs that have not ended."""
-    return [job for kind in ResourceKind for job in store.list(kind, JobQuery(statuses=RUNNING))]
+    return [
+        job
+        for kind in ResourceKind
+        for job in store.list(kind, JobQuery(statuses=RUNNING_STATUSES))
+    ]

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from sagemaker_engine.state.jobs import RUNNING_STATUSES
 from sagemaker_engine.state.store import put_tags
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from sagemaker_engine.state.database import Database
     from sagemaker_engine.state.jobs import ResourceKind
 
-RUNNING = ("InProgress", "Stopping")
 _AS_JSON = frozenset({"request", "state", "inherited", "point", "recipe", "result"})
 
 
@@ -52,7 +52,7 @@ class SearchRow:
     @property
     def is_terminal(self) -> bool:
         """True if the search has ended."""
-        return self.status not in RUNNING
+        return self.status not in RUNNING_STATUSES
 
     def job_suffix(self, number: int) -> str:
         """Return 8 hexadecimal digits for the name of a job. They differ if a later search has the same name."""
@@ -148,7 +148,7 @@ class SearchTables(ABC, Generic[Row, Job]):
 
     def running(self) -> list[Row]:
         """Return the searches that have not ended, the oldest first."""
-        return self._select("WHERE status IN (?, ?) ORDER BY created_at, key", *RUNNING)
+        return self._select("WHERE status IN (?, ?) ORDER BY created_at, key", *RUNNING_STATUSES)
 
     def change(
         self, name: str, change: Callable[[dict[str, Any]], None], *, at: float, stop: bool = False

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.use import plan_arn_of
-from sagemaker_engine.state.jobs import JobQuery, ResourceKind
+from sagemaker_engine.state.jobs import RUNNING_STATUSES, JobQuery, ResourceKind
 from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.model import load_model
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 LONGEST_RUN = "Longest run time for a training job"
 LONGEST_RUN_S = 432_000
 ANY_REGION = "*"
-_ACTIVE = frozenset({"InProgress", "Stopping"})
 _USES = {
     "TrainingInstanceType": (
         "training job usage",
@@ -122,7 +121,7 @@ class Quotas:
 
     def _used(self, store: JobStore, kind: ResourceKind, region: str) -> Counter[str]:
         used: Counter[str] = Counter()
-        for job in store.list(kind, JobQuery(statuses=_ACTIVE)):
+        for job in store.list(kind, JobQuery(statuses=RUNNING_STATUSES)):
             if job.arn.split(":")[3] == region:
                 used.update(instances(kind, job.request))
         return used

@@ -24,6 +24,7 @@ class ResourceKind(StrEnum):
         return f"{self.wire_name}Status"
 
 
+RUNNING_STATUSES = frozenset({"InProgress", "Stopping"})
 TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 
 

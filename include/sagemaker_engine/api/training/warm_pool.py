@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.plans.use import plan_arn_of
-from sagemaker_engine.state.jobs import JobQuery, JobRow, ResourceKind
+from sagemaker_engine.state.jobs import TERMINAL_STATUSES, JobQuery, JobRow, ResourceKind
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -99,16 +99,13 @@ def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float
     def take(state: dict[str, Any]) -> None:
         state[_REUSE] = {"Job": name, "At": now}
 
-    for job in store.list(ResourceKind.TRAINING, JobQuery(statuses=_ENDED)):
+    for job in store.list(ResourceKind.TRAINING, JobQuery(statuses=TERMINAL_STATUSES)):
         if job.name == name or not is_free(job) or _matched(job.request) != wanted:
             continue
         taken = store.update_state(ResourceKind.TRAINING, job.name, take, when=is_free)
         if taken.state.get(_REUSE, {}).get("Job") == name:
             return job.name
     return None
-
-
-_ENDED = frozenset({"Completed", "Failed", "Stopped"})
 
 
 def _matched(request: dict[str, Any]) -> dict[str, Any]:
