@@ -71,10 +71,6 @@ class NotInS3Error(S3Error):
         return self.message
 
 
-def _log_nothing(_name: str, _text: str) -> None:
-    """Log nothing."""
-
-
 class _CutError(Exception):
     """The current upload has no effect: its file or its host no longer exists."""
 
@@ -306,7 +302,7 @@ class Mirrors:
         *,
         interval_s: float = 0.5,
         retrier: Retrier | None = None,
-        warn: Callable[[str, str], None] = _log_nothing,
+        warn: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         """Prepare the threads.
 

@@ -33,10 +33,6 @@ def is_transient(error: S3Error) -> bool:
     return error.status >= 500 or error.code in _RETRIED_CODES
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrier:
     """Retries a request for at most `limit_s` seconds, with pauses that double from 0.5 s up to 10 s.
@@ -47,7 +43,7 @@ class Retrier:
 
     limit_s: float = LIMIT_S
     scale: float = 1.0
-    must_end: Callable[[], bool] = _never
+    must_end: Callable[[], bool] = lambda: False
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 

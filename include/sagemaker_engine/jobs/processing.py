@@ -178,7 +178,7 @@ class ProcessingRun:
             ground=self.ground,
             hosts=self.hosts,
             request=self._instance,
-            on_line=_ignore,
+            on_line=lambda *_: None,  # Processing jobs have no metrics.
             order=self.order,
             mirrors=mirrors,
             max_runtime_s=limits.max_runtime_s,
@@ -237,10 +237,6 @@ class ProcessingRun:
                 | Ending.MAX_WAIT_TIME_EXCEEDED
             ):
                 raise AssertionError(f"{outcome.ending} applies to training jobs only")
-
-
-def _ignore(_time_ms: int, _text: str) -> None:
-    """Ignore a log line: processing jobs have no metrics."""
 
 
 def _as_channel(each: dict[str, Any]) -> dict[str, Any]:

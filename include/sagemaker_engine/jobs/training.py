@@ -279,7 +279,8 @@ class CapacityRequest:
             JobError: A fault rejects the request with CapacityError, the training plan has ended, or the job waited too
                 long for its instances.
         """
-        shortages = [fault for fault in self._faults() if self._claim(fault)]
+        faults = self.fault_store.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
+        shortages = [fault for fault in faults if self._claim(fault)]
         if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):
             raise JobError(CAPACITY_ERROR)
         began_at = time.monotonic()
@@ -305,9 +306,6 @@ class CapacityRequest:
         """
         left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
         return bool(left) and not {each.id for each in left}.isdisjoint(self.fault_store.ids())
-
-    def _faults(self) -> list[Fault]:
-        return self.fault_store.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
 
     def _claim(self, fault: Fault) -> bool:
         claimed = self.fault_store.claim(fault, subject=self.subject)
