@@ -8,12 +8,15 @@ which torch's own tools can read:
 
 Each host has the files of its ranks. `manifest.json`, on rank 0's host, lists all files with their checksums and is
 written when all of them are durable. The platform collects the hosts' files in S3, and copies all of them to every
-host at a start.
+host at a start. The hosts can also share one folder, for example on FSx.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,6 +50,7 @@ class ShardFolder(CheckpointFolder):
     def __init__(self, folder: Path, retention: Retention, *, ranks: Ranks) -> None:
         super().__init__(folder, retention)
         self._ranks = ranks
+        self._manages = _manages(folder, ranks)
         self._group: dist.ProcessGroup | None = None
 
     def connect(self) -> None:
@@ -69,7 +73,7 @@ class ShardFolder(CheckpointFolder):
         """
         fault: str | None = None
         with self._ranks.all_or_none():
-            if self._leads:
+            if self._manages:
                 fault = fault_of(found.path) if found.path.exists() else "is not on every host"
         everywhere = self._ranks.gather((fault, found.is_sharded))
         _, is_sharded = everywhere[0]
@@ -120,17 +124,12 @@ class ShardFolder(CheckpointFolder):
             # After all ranks' shards are durable.
             num_bytes = self._together(final, write_rest if self._ranks.is_main else lambda: 0)[0]
         except CheckpointError:
-            if self._leads:
+            if self._manages:
                 shutil.rmtree(final, ignore_errors=True)
             raise
-        if self._leads:
+        if self._manages:
             self._retention.note_durable(step)
         return final, num_bytes
-
-    @property
-    def _leads(self) -> bool:
-        """Return whether this rank is the first of its host, which manages the host's folder."""
-        return self._ranks.local_rank == 0
 
     def _together(self, final: Path, act: Callable[[], Any]) -> list[Any]:
         """Call `act`, a part of writing the checkpoint `final`, on every rank; return all results in rank order.
@@ -160,11 +159,11 @@ class ShardFolder(CheckpointFolder):
         return [result for result, _ in results]
 
     def _make_way(self, step: int, final: Path) -> None:
-        if self._leads:
+        if self._manages:
             super()._make_way(step, final)
 
     def _sweep(self) -> None:
-        if self._leads:
+        if self._manages:
             super()._sweep()
 
     def _write_shards(self, final: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -180,9 +179,30 @@ class ShardFolder(CheckpointFolder):
         own = sorted(final.glob(f"__{self._ranks.rank}_*.distcp"))
         if self._ranks.is_main:
             own.append(final / ".metadata")
-        if self._leads:
+        if self._ranks.local_rank == 0:
             sync_folder(final)
             sync_folder(self._folder)
         return {
             path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in own
         }
+
+
+def _manages(folder: Path, ranks: Ranks) -> bool:
+    """Return whether this rank creates and deletes checkpoints in `folder`. Every rank must call it.
+
+    This is the first rank of each host, but only rank 0 if the hosts share the folder. To find out, rank 0 creates an
+    empty folder in it for a moment; the platform copies files only.
+    """
+    if ranks.world_size == ranks.local_world_size:
+        return ranks.local_rank == 0
+    marker = folder / ranks.broadcast(f".hosts-{secrets.token_hex(8)}")
+    with suppress(OSError):  # of a folder that cannot be written
+        if ranks.is_main:
+            marker.mkdir(parents=True)
+    ranks.barrier()
+    is_shared = os.path.exists(marker)  # noqa: PTH110  # False also without permission
+    ranks.barrier()
+    with suppress(OSError):
+        if ranks.is_main:
+            marker.rmdir()
+    return ranks.is_main or (ranks.local_rank == 0 and not is_shared)

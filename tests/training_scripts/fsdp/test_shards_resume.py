@@ -200,6 +200,22 @@ def test_each_host_writes_its_own_shards_and_all_of_them_are_one_checkpoint(make
     assert {path.name for path in own.iterdir()} == {path.name for path in theirs.iterdir()}
 
 
+def test_hosts_that_share_the_checkpoint_folder_do_not_delete_each_others_files(make_job):
+    job = make_job()
+    run = {**RUN, "checkpoint_interval": 1, "keep_checkpoints": 9}
+    alone = {rank: {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} for rank in range(4)}
+
+    job.start(**run, world_size=4, environ=alone)
+
+    assert job.wait() == [0] * 4, job.log()
+    assert job.checkpoints() == [f"step-{step:08d}" for step in range(1, 10)]
+    shutil.rmtree(job.base_dir / "checkpoints/step-00000009")
+    job.start(**run, world_size=4, environ=alone)
+    assert job.wait() == [0] * 4, job.log()
+    assert [event["step"] for event in job.events("resume")] == [8]
+    assert job.checkpoints()[-1] == "step-00000009"
+
+
 @pytest.mark.slow
 def test_checkpoint_that_one_host_lacks_is_not_used(make_job, tmp_path):
     job, other = make_job(), tmp_path / "other-host"
