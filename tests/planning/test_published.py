@@ -15,7 +15,7 @@ from trainyard.planning.candidates import USABLE_SHARE, usable_bytes
 from trainyard.planning.compute import Cluster, step_time
 from trainyard.planning.memory import memory_use
 from trainyard.planning.mesh import Mesh
-from trainyard.planning.shapes import EAGER, GPT, PUBLISHED, ModelShape
+from trainyard.planning.shapes import EAGER, GPT, PUBLISHED, TRAINYARD, ModelShape
 from trainyard.units import BYTES_PER_GIB
 
 KORTHIKANTI = "Korthikanti et al. 2022, tables 3 and 5, on A100 80 GB"
@@ -35,6 +35,17 @@ def megatron(layers: int, hidden: int, heads: int) -> ModelShape:
         family=GPT,
         attention=EAGER,
     )
+
+
+SMALL = ModelShape(
+    num_layers=24,
+    hidden_size=1024,
+    num_heads=16,
+    vocab_size=32_768,
+    sequence_length=2048,
+    family=TRAINYARD,
+)
+"""The decoder of training_scripts in benchmarks/gpu_training.py."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +194,29 @@ MEASURED = {
         is_compiled=False,
         seconds=of_tokens(5762, ranks=8, batch=16),
         tolerance=0.05,
+    ),
+    "350M, one H100, compiled": Measured(  # benchmarks/RESULTS.md
+        shape=SMALL,
+        on="ml.p5.4xlarge",
+        count=1,
+        mesh=Mesh(),
+        micro=8,
+        batch=16,
+        recompute=Recompute.NONE,
+        seconds=of_tokens(154_000, ranks=1, batch=16, length=2048),
+        tolerance=0.05,
+    ),
+    "350M, one H100, eager": Measured(  # fitted
+        shape=SMALL,
+        on="ml.p5.4xlarge",
+        count=1,
+        mesh=Mesh(),
+        micro=8,
+        batch=16,
+        recompute=Recompute.NONE,
+        is_compiled=False,
+        seconds=of_tokens(108_000, ranks=1, batch=16, length=2048),
+        tolerance=0.06,
     ),
     "Llama 3.1 70B, FSDP 32 x TP 8 on H100, bf16": Measured(
         shape=PUBLISHED["llama3-70b"],

@@ -26,8 +26,11 @@ TCP_EFFICIENCY = 0.5
 """Share of the network bandwidth that NCCL's collectives reach between instances without EFA."""
 HIDDEN_SHARE = 0.95
 """Largest share of a collective that overlaps with computation. The first gather and the last bucket do not overlap."""
-EAGER_SHARE = 0.864
-"""Relative speed without torch.compile: 5,762 of 6,667 tokens/s (torchtitan, Llama 3 8B, FSDP on 8 H100, table 1)."""
+EAGER_WIDTH = 560
+"""Time of the operations that torch.compile fuses, as a multiple of the matrix products' time divided by the model's
+width: a model of width 1,024 takes 1 + 560 / 1024 = 1.55 times as long without torch.compile. Fitted to 108,000 of
+154,000 tokens/s (width 1,024, one H100, benchmarks/RESULTS.md) and to 5,762 of 6,667 tokens/s (width 4,096, torchtitan,
+Llama 3 8B, FSDP on 8 H100, table 1)."""
 OPTIMIZER_PASSES = 10
 """Values of 4 bytes that AdamW and clipping read or write per parameter: weight, gradient and two moments."""
 
@@ -127,7 +130,9 @@ def step_time(
     tokens = global_batch_size * shape.sequence_length
     rate = mesh.num_ranks * peak * 1e12
     compute = tokens * hardware_flops_per_token(shape, batching.recompute) / rate
-    compute /= cluster.hardware.efficiency * (1.0 if batching.is_compiled else EAGER_SHARE)
+    compute /= cluster.hardware.efficiency
+    if not batching.is_compiled:
+        compute *= 1 + EAGER_WIDTH / shape.hidden_size
     parts = {
         "compute": compute,
         "bubble": compute * bubble_share(mesh.pp, batching.num_micro_batches),
