@@ -15,7 +15,8 @@ SCRIPTS = REPOSITORY / "training_scripts"
 PACKAGES = [str(REPOSITORY / each) for each in ("include", "plugins", "tools")]
 
 sys.path[:0] = [*PACKAGES, str(SCRIPTS), str(REPOSITORY)]
-os.environ["PYTHONPATH"] = os.pathsep.join(PACKAGES)
+_given = os.environ.get("PYTHONPATH")
+os.environ["PYTHONPATH"] = os.pathsep.join([*PACKAGES, *([_given] if _given else [])])
 _tests = types.ModuleType("tests")  # not that of an installed package
 _tests.__path__ = [str(REPOSITORY / "tests")]
 sys.modules["tests"] = _tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
 import torch
@@ -32,3 +33,7 @@ class FailingTraining(Training):
 def main(_: list[str]) -> int:
     """Run one rank of it."""
     return run_rank(FailingTraining)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
