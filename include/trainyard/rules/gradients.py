@@ -51,7 +51,7 @@ class VanishingGradient(Rule):
     exempt_regex: str | None = None
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Yield a result for each gradient of known size whose tensor is not exempt."""
+        """Yield a result for each gradient with a known mean absolute value, except those that `exempt_regex` names."""
         sizes = {
             name: size
             for name, each in record.collection(GRADIENTS).items()

@@ -141,7 +141,10 @@ class _Kept:
         return [(stamp, row[0]) for stamp, row in rows if row]
 
     def add(self, digests: Mapping[str, str]) -> None:
-        """Add digests by stamp, and delete the oldest entries if there are more than 100,000."""
+        """Add digests, and delete the oldest entries if there are more than 100,000.
+
+        The keys of `digests` are stamps: texts of `_stamp` that identify a file and its version.
+        """
         if not digests:
             return
         try:

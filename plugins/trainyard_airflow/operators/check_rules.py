@@ -141,7 +141,8 @@ class CheckRulesOperator(ConnectedOperator):
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
         """Return whether to continue without the verdicts on an ended job that could not be watched.
 
-        False if it is the last job of a watched task that has ended, or if this task's memory is not available.
+        False if this job is the newest one and the watched task has ended, or if the ledger, which lists the jobs
+        that were given up, cannot be written.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]

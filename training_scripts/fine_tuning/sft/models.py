@@ -54,8 +54,8 @@ class ModelOrigin:
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):
             raise FineTuningError(
-                "the channel init has a whole model, so the base model is not the base of an adapter that is trained "
-                "on it; set base_model (the channel model) to that model and remove init_from (the channel init), or "
+                "the channel init has a whole model, and an adapter trained on this model does not fit the base model; "
+                "set base_model (the channel model) to that model and remove init_from (the channel init), or "
                 "set artifact to 'merged'"
             )
         if BASE in channels:

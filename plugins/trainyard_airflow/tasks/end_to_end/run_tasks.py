@@ -41,19 +41,19 @@ class RunSpecs(Protocol):
 
     @property
     def smoke_task_spec(self) -> Callable[..., Any]:
-        """Return the function for the smoke test."""
+        """Return the function that makes the job spec of the smoke test."""
 
     @property
     def train_task_spec(self) -> Callable[..., Any]:
-        """Return the function for the training."""
+        """Return the function that makes the job spec of the training."""
 
     @property
     def watch_task_plan(self) -> Callable[..., Any]:
-        """Return the function for the watch of the training."""
+        """Return the function that makes the plan of the training's watch, None for no watch."""
 
     @property
     def register_task_version(self) -> Callable[..., Any]:
-        """Return the function for the model version."""
+        """Return the function that makes the model version to register."""
 
 
 def add_run_tasks(
