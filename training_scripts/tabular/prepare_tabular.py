@@ -229,7 +229,7 @@ def _open_zip(path: Path, _: str) -> Any:
     archive = zipfile.ZipFile(path)
     names = archive.namelist()
     if len(names) != 1:
-        raise ValueError(f"the archive has {len(names)} files; allowed: exactly one CSV file")
+        raise ValueError(f"the archive has {len(names)} files")
     return archive.open(names[0])
 
 
