@@ -98,9 +98,8 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         has_ensemble = any(step.kind is StepKind.ENSEMBLE for step in steps)
         if plan.has_ensemble and not has_ensemble and len(names) > 1:
             return [(StepKind.ENSEMBLE, {"members": names[:MAX_MEMBERS]})]
-        best = results.ranked(steps, plan)[
-            0
-        ]  # If no candidate had an objective, the job has ended.
+        # There is one: if no candidate had an objective, the job has ended.
+        best = results.ranked(steps, plan)[0]
         return [(StepKind.EXPLANATION, {"candidate": best.job_name})]
 
     def _batch(
