@@ -255,7 +255,7 @@ class ExpectedWeight:
 
     @property
     def total(self) -> float:
-        """Expected weight of the whole source."""
+        """Estimate of the rows or tokens of the whole source."""
         seen = sum(self._seen.values())
         return seen / self._done if self._done else float(seen)
 

@@ -356,7 +356,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         Args:
             context: the task's context.
             plan: the run's plan.
-            estimate: the run's estimate, whose upper bound is reserved; None reserves the plan's maximum cost.
+            estimate: the run's estimate, whose upper bound is reserved. Without an estimate in USD, the plan's maximum
+                cost is reserved.
 
         Raises:
             ExpiredCredentialsError: the credentials have expired; the connection may have new ones at the next try.
@@ -364,9 +365,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard.cost.team_budget import rejected  # a DAG file imports this module
         from trainyard_airflow.hooks.account_check import asked
 
-        needed = plan.ceiling_usd
-        if estimate:
-            needed = estimate.usd.high if estimate.usd else None
+        needed = estimate.usd.high if estimate and estimate.usd else plan.ceiling_usd
         try:
             yield from asked(
                 lambda: self._reserved(context, needed), where="team's spend", got=None
