@@ -108,14 +108,6 @@ def test_shards_within_instances_use_the_network_once_a_step() -> None:
     assert hybrid.data < full.data / 2
 
 
-def test_efa_makes_the_network_faster() -> None:
-    with_efa = cluster("ml.p4d.24xlarge", 2)
-    instance = replace(with_efa.hardware.instance, has_efa=False)
-    without = Cluster(hardware=replace(with_efa.hardware, instance=instance), instance_count=2)
-
-    assert without.network_bytes_per_s == pytest.approx(with_efa.network_bytes_per_s * 5 / 7)
-
-
 def test_tensor_parallel_layers_talk_eight_times_twelve_where_recomputed() -> None:
     on = cluster("ml.p5.48xlarge", 1)
 

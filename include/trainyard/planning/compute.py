@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 LINK_EFFICIENCY = 0.8
 """Share of a link's bandwidth that NCCL's collectives reach within an instance (nccl-tests, large messages)."""
 EFA_EFFICIENCY = 0.7
-"""Share of the network bandwidth that NCCL's collectives reach between instances with EFA."""
-TCP_EFFICIENCY = 0.5
-"""Share of the network bandwidth that NCCL's collectives reach between instances without EFA."""
+"""Share of the network bandwidth that NCCL's collectives reach between instances. No plan has several instances without
+EFA."""
 HIDDEN_SHARE = 0.95
 """Largest share of a collective that overlaps with computation. The first gather and the last bucket do not overlap."""
 EAGER_WIDTH = 560
@@ -59,9 +58,8 @@ class Cluster:
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Bandwidth of an instance's collectives to other instances, in bytes per second."""
-        share = EFA_EFFICIENCY if self.hardware.instance.has_efa else TCP_EFFICIENCY
-        return self.hardware.network_gbps * 1e9 / 8 * share
+        """Bandwidth of an instance's collectives to other instances with EFA, in bytes per second."""
+        return self.hardware.network_gbps * 1e9 / 8 * EFA_EFFICIENCY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
