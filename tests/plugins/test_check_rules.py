@@ -301,6 +301,21 @@ def test_cleared_task_neither_lowers_the_rate_again_nor_rolls_back(trained: Any,
     assert "resumes_at" not in result
 
 
+@pytest.mark.parametrize(("were_verdicts", "rate"), [("yn", 0.25), ("nyn", 0.125), ("yy", 0.5)])
+def test_a_rate_is_not_lowered_for_a_stop_that_was_the_tasks_result(
+    were_verdicts: str, rate: float
+) -> None:
+    stops = [
+        EarlierStop(step=None, checkpoints="s3://b/c", is_verdict=each == "y")
+        for each in were_verdicts
+    ]
+    request = {"HyperParameters": {"learning_rate": "0.5"}}
+
+    change_request(None, request, RuleRetry(factor=0.5, most=3), stops=stops)
+
+    assert request["HyperParameters"] == {"learning_rate": str(rate)}
+
+
 @pytest.mark.parametrize("num_verdicts", [1, 2, 3])
 def test_after_a_verdict_the_training_goes_on_where_the_last_job_ended(num_verdicts: int) -> None:
     stops = [EarlierStop(step=9, checkpoints="s3://b/c")]

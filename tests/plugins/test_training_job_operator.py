@@ -553,7 +553,7 @@ def test_what_was_reported_is_remembered_for_ever(task):
 
     assert task.store.retentions == {
         "reported_attempt": NEVER_EXPIRE,
-        "verdict_attempt": NEVER_EXPIRE,
+        "verdict_attempts": NEVER_EXPIRE,
         "job": None,
     }
 

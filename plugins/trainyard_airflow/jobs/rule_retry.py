@@ -65,14 +65,18 @@ def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy
     `CONTINUE` resumes the training unchanged from the end of the last job.
 
     - If the retry asks a person, the remedy is the person's choice; without a choice, or for `END`, it is `CONTINUE`.
-    - Otherwise the first `retry.most` stops get the retry's action, and later stops get `CONTINUE`. A last stop that
-      was the task's result also gets `CONTINUE`.
+    - Otherwise the first `retry.most` stops get the retry's action, except those that were the task's result, and all
+      other stops get `CONTINUE`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
         return [RetryRemedy.CONTINUE if each is RetryRemedy.END else each for each in chosen]
-    number = min(len(stops) - stops[-1].is_verdict, retry.most)
-    return [RetryRemedy(retry.action)] * number + [RetryRemedy.CONTINUE] * (len(stops) - number)
+    return [
+        RetryRemedy.CONTINUE
+        if each.is_verdict or number > retry.most
+        else RetryRemedy(retry.action)
+        for number, each in enumerate(stops, 1)
+    ]
 
 
 def learning_rate_of(request: Mapping[str, Any]) -> float:

@@ -200,10 +200,10 @@ class RuleStopPolicy(EndPolicy):
     def _stops_before(self, name: str) -> list[EarlierStop]:
         """Return the stop of each earlier job that a rule or its script ended."""
         stops: list[EarlierStop] = []
-        last_verdict, attempt = self._memory.verdict_attempt, 0
+        verdicts, attempt = self._memory.verdict_attempts, 0
         while (job := self._jobs.name_of(attempt + 1)) != name:
             attempt += 1
-            stop = self._stops.earlier(job, is_verdict=attempt <= last_verdict, asks=self._asks)
+            stop = self._stops.earlier(job, is_verdict=attempt in verdicts, asks=self._asks)
             if stop is not None:
                 stops.append(stop)
         return stops

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 _JOB = "job"
 _REPORTED = "reported_attempt"
-_VERDICT = "verdict_attempt"
+_VERDICTS = "verdict_attempts"
 _TRIGGER_FAILURES = "trigger_failures"
 _GIVEN_UP = "given_up_jobs"
 _TRACED = "traced_jobs"
@@ -46,12 +46,12 @@ class TaskMemory:
         return self._reported
 
     @property
-    def verdict_attempt(self) -> int:
-        """Number of the last attempt that a rule ended and that was not retried: its verdict is the task's result.
+    def verdict_attempts(self) -> frozenset[int]:
+        """Numbers of the attempts that a rule ended and that were not retried: the verdict was the task's result.
 
-        0 if there is no such attempt, or if Airflow has no task state store.
+        Empty without a readable store.
         """
-        return int(self._get(_VERDICT, absent=0) or 0)
+        return frozenset(self._get(_VERDICTS) or ())
 
     def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
         """Store the name of the task's job, and its facts at submission."""
@@ -73,7 +73,7 @@ class TaskMemory:
 
     def note_verdict(self, attempt: int) -> None:
         """Record that a rule ended this attempt, and that its verdict will be the task's result."""
-        self._set(_VERDICT, attempt, never_expires=True)
+        self._set(_VERDICTS, sorted({*self.verdict_attempts, attempt}), never_expires=True)
 
     @property
     def given_up_jobs(self) -> frozenset[str]:
