@@ -131,7 +131,11 @@ class ModelTensors:
 
 
 def _sampled(tensor: Tensor) -> Tensor:
-    """Return a copy of all elements, or of runs of 16 at an odd distance, so that no column is missed."""
+    """Return a copy of the tensor's elements, flattened; of a large tensor, of a sample of about 16,384 elements.
+
+    A sample has groups of 16 neighboring elements. The number of groups between two of them is odd, so a matrix whose
+    width is a power of two is sampled in all of its columns.
+    """
     flat = tensor.reshape(-1)
     if flat.numel() <= SAMPLED_ELEMENTS:
         return flat.clone()

@@ -131,7 +131,7 @@ def _account(
 
 
 def _longest_trial(conf: RunConf) -> int:
-    """Return the steps of the longest trial of a search in rounds; without a search, the run's `max_steps`."""
+    """Return the optimizer steps of the search's longest trial; the run's `max_steps` if it has no search."""
     search = search_of(conf)
     return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
 
