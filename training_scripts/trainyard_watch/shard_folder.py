@@ -191,7 +191,7 @@ def _manages(folder: Path, ranks: Ranks) -> bool:
     """Return whether this rank creates and deletes checkpoints in `folder`. Every rank must call it.
 
     This is the first rank of each host, but only rank 0 if the hosts share the folder. To find out, rank 0 creates an
-    empty folder in it for a moment; the platform copies files only.
+    empty folder in it for a moment; the platform copies files only (ADR 0105).
     """
     if ranks.world_size == ranks.local_world_size:
         return ranks.local_rank == 0
