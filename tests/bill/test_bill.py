@@ -232,6 +232,17 @@ def test_bill_in_another_currency_is_not_a_missing_permission(
     assert "ce:GetCostAndUsage" not in error
 
 
+def test_bill_that_cannot_be_stored_is_an_error(
+    api: Any, report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report.with_suffix(".html").unlink(missing_ok=True)
+    report.with_suffix(".html").mkdir()
+
+    assert main([str(report), "--write"], now=later(3)) == 2
+
+    assert "the bill cannot be written" in capsys.readouterr().err
+
+
 @pytest.mark.engine
 def test_stored_bill_keeps_the_encryption_of_the_report(
     api: Any, report: Path, engine: RunningEngine, s3: Any, monkeypatch: pytest.MonkeyPatch

@@ -602,7 +602,10 @@ class Run:
         self._is_measured = bool(tensors.names)
 
     def _tensors(self, model: nn.Module | None) -> ModelTensors:
-        """Return the parameters of the model, or none if they are sharded in a way that cannot be measured."""
+        """Return the trainable parameters of the model; the result is empty without a model.
+
+        It is also empty if the parameters are sharded in a way that cannot be measured, such as FSDP1 or ZeRO-3.
+        """
         if model is None or not is_sharded(model):
             return ModelTensors(model or nn.Module())
         from trainyard_watch.statistics.sharded_tensors import (  # noqa: PLC0415  # seconds

@@ -29,9 +29,10 @@ _ENCRYPTION = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled")
 
 
 def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = time.time) -> int:
-    """Reconcile one run.
+    """Print estimate, ledger and AWS's bill of one ended run; with `--write`, also store the bill.
 
-    Return 0 if the run was billed, 1 if nothing is billed yet, or 2 if the report is unusable or AWS rejects a call.
+    Return 0 if Cost Explorer has costs of the run, 1 if it has none yet, or 2 after an error: report.json cannot be
+    read or is not of an ended run, the request to Cost Explorer failed, or the bill cannot be stored.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -60,7 +61,11 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
         sys.stdout.write(f"{line}\n")
     if options.write:
         billed = RunRecord.from_json(json.dumps(reconciled(document, bill)))
-        _store(options.report, billed, encryption=encryption)
+        try:
+            _store(options.report, billed, encryption=encryption)
+        except (OSError, BotoCoreError, ClientError) as error:
+            sys.stderr.write(f"error: {options.report}: the bill cannot be written: {error}\n")
+            return FAILED
     return 0 if bill.usd is not None else 1
 
 

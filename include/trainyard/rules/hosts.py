@@ -126,10 +126,9 @@ class MemoryGrowth(Rule):
     """Memory grows window by window and would reach its limit, or an allocation had to be repeated or failed.
 
     The means of `num_windows` consecutive windows of `window` samples each rise, in total by more than `min_growth` of
-    the first mean. If the limit is known, the line through the means must also reach it within `horizon` times the
-    observed time. If the limit is unknown, the total growth must exceed `unlimited_growth`. Worked: 6 windows of
-    60 samples are 3 minutes. Growth from 4 to 5 GiB of 16 GiB in 3 minutes fills the remaining 11 GiB in 33 minutes,
-    11 times the observed time.
+    the first mean. If the limit is known, memory must also reach it within `horizon` times the time between the first
+    and the last window, at the rate between their means. If the limit is unknown, the total growth must exceed
+    `unlimited_growth`. Worked: growth from 4 to 5 GiB of 16 GiB leaves 11 GiB, which are filled in 11 times this time.
     """
 
     READS = (HostSample,)

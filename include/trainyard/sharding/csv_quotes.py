@@ -197,9 +197,9 @@ def _unneeded_escape(scan: QuoteScan, row: str) -> str | None:
 
 
 def with_spaces(record: CsvRecord, delimiter: str) -> CsvRecord:
-    """Return the row, with its fields parsed if only spaces follow closing quotes, as in `"a" ,1`.
+    """Return the row with its fields parsed, if its only fault is spaces after closing quotes: `"a" ,1`.
 
-    The spaces become part of the field.
+    The spaces become part of the field. A row with any other fault is returned as it is.
     """
     text = "".join(record.lines)
     strict = re.sub(rf'(?<=") +(?={re.escape(delimiter)}|[\r\n]*$)', "", text)

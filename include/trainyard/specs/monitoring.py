@@ -38,10 +38,10 @@ class Notifications:
     on: tuple[Occasion, ...] = tuple(Occasion)
 
     def __post_init__(self) -> None:
-        """Check the form of the topic's ARN, and that there is an occasion.
+        """Check the form of the topic's ARN, and that at least one occasion is in `on`.
 
         Raises:
-            SpecError: the topic is not the ARN of an SNS topic, or there is no occasion.
+            SpecError: `topic_arn` is not the ARN of an SNS topic, or `on` is empty.
         """
         findings = []
         if not re.fullmatch(TOPIC_ARN, self.topic_arn):

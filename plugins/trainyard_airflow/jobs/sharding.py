@@ -169,7 +169,9 @@ class ShardingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the job's place, which only limits its billed time; no limit without a cost cap.
+        """Return the limit on the job's billed time that follows from the cost cap; no limit without a cap.
+
+        The result has no rung and no training plan, because a sharding job has neither.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

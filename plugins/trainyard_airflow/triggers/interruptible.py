@@ -55,10 +55,10 @@ def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 @contextmanager
 def _unraisable_noted(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """In the block, call `note` with each exception of a signal handler that Python cannot raise.
+    """In the block, call `note` with each exception that a signal handler raises in a finalizer.
 
-    Python cannot raise an exception in a finalizer (`__del__`). A finalizer's own errors go to the
-    previous hook.
+    Python cannot raise it out of a finalizer (`__del__`), and passes it to `sys.unraisablehook` instead. The previous
+    hook gets an `Exception`, CancelledError or GeneratorExit, which is taken as the finalizer's own error.
     """
     before = sys.unraisablehook
 

@@ -41,7 +41,9 @@ class RuleStopping:
     async def react(
         self, sagemaker: Any, s3: Any, snapshot: JobSnapshot, live: LiveEvaluation | None
     ) -> None:
-        """Stop the job if a rule requires it, even if the document or the tag cannot be written.
+        """Stop the job if a rule requires it, after writing the findings to S3 and the reason to a tag.
+
+        The job is stopped even if these cannot be written. A failed tag is tried again at the next poll.
 
         Raises:
             ClientError: the service rejected the stop of a job that still runs.

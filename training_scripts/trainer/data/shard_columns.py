@@ -39,7 +39,10 @@ class Column:
         return len(self.values)
 
     def at(self, rows: Tensor | slice) -> Tensor:
-        """Return the values of `rows` in the dtype of the index, or as float64 with NaN for missing values."""
+        """Return the values of `rows` in `dtype`, or in the shard's dtype if `dtype` is None.
+
+        If `present` is set, return float64 instead, with NaN for missing integers.
+        """
         if self.present is None:
             return self.values[rows].to(self.dtype or self.values.dtype)
         return self.values[rows].to(torch.float64).masked_fill(self.present[rows] == 0, torch.nan)

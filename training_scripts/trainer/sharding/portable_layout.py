@@ -47,9 +47,10 @@ def to_plain(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
 
 
 def _groups(name: str, weight: Tensor, config: GPTConfig) -> tuple[int, tuple[int, ...]] | None:
-    """Return a fused projection's number of row groups, and each part's rows in one group.
+    """Return a fused projection's number of row groups, and how many rows each part has in one group.
 
-    Return None for other weights.
+    The parts are query, key and value, or gate and up. Example: `query_key_value` with 4 query heads and 2 key-value
+    heads of width 1 has (2, (2, 1, 1)). Return None for other weights.
     """
     if name.endswith("query_key_value.weight"):
         queries = config.num_heads // config.key_value_heads

@@ -23,7 +23,10 @@ OK, NOTHING_TO_PROFILE = 0, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the two files, print the bottleneck, and return the exit status."""
+    """Write profile.html and profile.json into a run's folder, and print the bottleneck.
+
+    Return 0, or 2 if no profile can be made from the folder's files.
+    """
     parser = argparse.ArgumentParser(
         prog="trainyard profile", description="Write the time profile of a finished run's training."
     )

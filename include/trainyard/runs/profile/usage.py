@@ -188,7 +188,7 @@ def _series(host: str, points: tuple[Point, ...]) -> UsageSeries:
 
 
 def thinned_points(points: tuple[Point, ...], *, most: int) -> tuple[Point, ...]:
-    """Return at most `most` points, each the mean of the same number of neighbours."""
+    """Return at most `most` points, each the mean of a group of successive points."""
     width = -(-len(points) // most)
     if width <= 1:
         return points

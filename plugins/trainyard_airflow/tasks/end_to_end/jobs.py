@@ -400,10 +400,10 @@ def _command(num_processes: int) -> tuple[str, ...]:
 def evaluation_image(
     conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
 ) -> str | None:
-    """Return the URI of the training's image, or None for the default image of `instance_type`.
+    """Return the URI of the training's image for the evaluation, or None for the default of `instance_type`.
 
-    An image that the conf names is always used. An image that Trainyard chose is not used if only one of the two jobs
-    runs on accelerators.
+    An image that the conf names is always used. An image that Trainyard chose for the training is not used if only
+    one of the two jobs, training and evaluation, runs on accelerators.
     """
     types = catalogue().types
     groups = training.get("instance_groups") or (training,)
