@@ -98,3 +98,21 @@ def test_a_template_that_cuts_a_mark_off_is_noticed_by_its_text() -> None:
 
     assert (text, spans) == ("one", [])
     assert rendered(template, "one") == "on"
+
+
+@pytest.mark.parametrize(
+    ("marked", "answers"),
+    [
+        ("q<one q<two>", ["two"]),
+        ("one> q<two>", ["two"]),
+        ("q<one> q<two", ["one"]),
+        ("<one><two>", ["one", "two"]),
+    ],
+    ids=["lost end", "lost begin", "cut off", "whole"],
+)
+def test_no_text_between_answers_is_learned_if_a_mark_is_lost(
+    marked: str, answers: list[str]
+) -> None:
+    text, spans = marked_spans(marked.translate({ord("<"): "\ufdd0", ord(">"): "\ufdd1"}))
+
+    assert [text[begin:end] for begin, end in spans] == answers

@@ -100,8 +100,9 @@ def _read(
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the largest number of instances of a run's training on any capacity tier or in all groups, 1 to `most`.
+    """Return the number of pool slots that a run's training takes: its number of instances, from 1 to `most`.
 
+    With instance groups, this is the sum over all groups. With a capacity ladder, it is the largest number of any tier.
     The scheduler calls this, so an invalid conf, which preflight will reject, is not an error here. A training with
     more instances than the pool has slots takes all slots, because it would never start with more.
 

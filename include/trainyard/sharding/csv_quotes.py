@@ -220,7 +220,8 @@ class QuoteCheck:
             or the value is missing.
         quote: the character that encloses fields.
         escapes: scan by which the escape characters of rows are checked; None if they are not checked.
-        warns: whether to log the first field of several lines that may contain rows.
+        warns: whether to log a warning for a quoted field of several lines if it is undecided whether these lines are
+            separate rows; only the first such field is logged.
     """
 
     def __init__(

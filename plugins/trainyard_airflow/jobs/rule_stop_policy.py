@@ -53,10 +53,11 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state, changed if a person must first choose to continue.
+        """Return the task's state, changed if a person must decide before the next job is submitted.
 
-        The person is asked if the script ended the last job at a non-finite value, and the plan
-        requires it. The next action is then to report that job instead of submitting a new one.
+        The plan can require this decision after the script has ended a job at a non-finite value.
+        If the decision is open, or is to end the training, the next action is to report that job
+        instead of submitting a new one.
         """
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing

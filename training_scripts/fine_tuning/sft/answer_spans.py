@@ -32,14 +32,19 @@ def with_sentinels(template: str) -> str:
 
 
 def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without its sentinels, and the spans of characters between them.
+    """Return a text without its sentinels, and the (begin, end) of each answer in that text, in characters.
 
-    A sentinel whose counterpart the template cut off has no span.
+    An answer of which the template cut off a sentinel has no span.
     """
-    begins, ends = [], []
+    spans, begin = [], None
     for number, match in enumerate(_SENTINELS.finditer(text)):
-        (begins if match.group() == _BEGIN else ends).append(match.start() - number)
-    return _SENTINELS.sub("", text), list(zip(begins, ends, strict=False))
+        at = match.start() - number
+        if match.group() == _BEGIN:
+            begin = at
+        elif begin is not None:
+            spans.append((begin, at))
+            begin = None
+    return _SENTINELS.sub("", text), spans
 
 
 def common_length(one: str, two: str) -> int:

@@ -48,8 +48,8 @@ class ModelOrigin:
         """Return the origin of a job's model.
 
         Raises:
-            FineTuningError: the job has neither a channel `model` nor a hub model, a channel has no model, or the run
-                would leave an adapter of a base other than `base`.
+            FineTuningError: the job has neither a channel `model` nor a hub model; a channel has no model; or the
+                run would train an adapter on the whole model in the channel `init`, and write only this adapter.
         """
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):

@@ -79,7 +79,10 @@ class ShardedTraining(Training):
         return model
 
     def make_precision(self) -> Precision:
-        """Return float32, since FSDP2 casts shards when it gathers them; a single rank uses the given precision."""
+        """Return the precision of the training loop: float32 with several ranks, the given precision with one.
+
+        With several ranks, FSDP2 casts the shards to the given precision when it gathers them.
+        """
         return Precision.of("fp32" if self.mesh else self.hp.precision, self.ranks.device)
 
     def count_parameters(self) -> int:
@@ -162,8 +165,9 @@ class ShardedTraining(Training):
         """Add up the gradient of the global batch's mean loss.
 
         Returns:
-            The sum of losses (0 unless this rank's loss counts), and the digest of the samples (0 unless this rank is
-            the first of those that read them).
+            The sum of losses, and the digest of the samples. The sum is 0 unless this rank is in the last pipeline
+            stage and first on the tensor axis. The digest is 0 unless this rank is the first of those that read the
+            same samples. So sums over all ranks count nothing twice.
         """
         if self.pipeline is None:
             loss_sum, digest = super().accumulate_gradients(batches, meter)

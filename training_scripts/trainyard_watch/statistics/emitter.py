@@ -295,7 +295,12 @@ class Emitter:
         )
 
     def _due(self, kind: str, *numbers: str) -> list[Collection]:
-        """Return a kind's collections that are due at this step and include any of `numbers`."""
+        """Return a kind's collections that are due at this step and include at least one of these groups of statistics.
+
+        Args:
+            kind: weights, gradients or activations.
+            numbers: the groups: NORM, CHANGE or SPREAD.
+        """
         return [
             each
             for each in self._choice.of(kind)

@@ -192,7 +192,8 @@ def _points(
 ) -> list[tuple[int, float]]:
     """Return (ranks, samples/s) of the strategy's measured cells, fewest ranks first.
 
-    The cell with which their speed is compared (`FindingRow.base`) is included.
+    If none of them has as many ranks as the reference cell, the reference is included, although it
+    is of another strategy.
     """
     own = {each.ranks: _speed(each) for each in record.measured if each.strategy == strategy}
     base = _base(strategy, record, reference)

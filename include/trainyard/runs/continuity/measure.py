@@ -229,7 +229,10 @@ class Coverage:
 
 
 def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
-    """Return the coverage of the start's steps up to step `until`, without rolled-back steps."""
+    """Return how often the sample positions of a start's surviving steps are covered by its step lines.
+
+    These are the steps after `resumed_at`, up to and including `until`; later steps were rolled back.
+    """
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:
         return Coverage()

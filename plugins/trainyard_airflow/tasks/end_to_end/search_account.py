@@ -156,7 +156,10 @@ def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
 
 
 def _chosen(conf: RunConf, result: TuningResult | None) -> list[Chosen]:
-    """Return the final training's hyperparameters with their origins; empty if no result fits the conf."""
+    """Return the final training's hyperparameters with their origins.
+
+    The list is empty if the search has no result, or if the best trial's values are invalid for the conf.
+    """
     if result is None:
         return []
     tuned = result.best.tuned_values
