@@ -75,7 +75,7 @@ class ChaosEndpoint:
         return attempts(self._sagemaker, since=since)
 
     def marks(self, jobs: list[ObservedAttempt]) -> list[LogMark]:
-        """Return the progress of the training over all its jobs."""
+        """Return the starts and steps in the logs of the training jobs among `jobs`, in the order of time."""
         trained = [job.name for job in jobs if job.name.startswith(TRAINING_JOBS)]
         return read_marks(self._logs, trained)
 

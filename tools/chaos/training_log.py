@@ -77,10 +77,11 @@ class Cost:
 
 
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
-    """Return the cost of a strike, or None if no process of the training started between it and `until`.
+    """Return the cost of a strike; None if no process of the training started between it and `until`.
 
-    Steps that were done but not printed are not counted; with one metric line per step, this is at most one step. If
-    the training never passes `reached`, the seconds count to its last mark.
+    `Cost.reached` is the highest step that was printed before this start. A step that was done but
+    not yet printed is not counted; with one metric line per step, this is at most one step. If the
+    training never passes `Cost.reached`, `Cost.seconds` ends at the last mark.
 
     Args:
         at: time of the strike, epoch seconds.

@@ -352,9 +352,16 @@ def _halves(
 
 
 def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
-    """Return the class of each row; None if there are too many or too small classes to keep their shares.
+    """Return the class of each row for a stratified split; None if the rows cannot be stratified.
 
-    Missing targets are a class. A single one is in the largest class, because a class of one row cannot be split.
+    Stratified means that each class has the same share of both parts. This is not possible with more than
+    `MOST_CLASSES` classes, with a class of one row, or with more classes than rows in the part that is split off.
+    Missing targets form a class of their own. If only one target is missing, its row gets the largest class,
+    because a class of one row cannot be split.
+
+    Args:
+        targets: the targets of all rows.
+        share: share of the rows that is split off, 0 to 1.
     """
     counts = targets.value_counts()
     if len(counts) > MOST_CLASSES or not counts.min() > 1:

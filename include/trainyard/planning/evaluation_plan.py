@@ -246,7 +246,10 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the time limit of a processing job if the conf has none: the training's, but at most the service's."""
+    """Return the time limit, in seconds, of a processing job for which the conf has no limit of its own.
+
+    It is the limit of the training, `max_run_s`, or the service's limit if that is shorter.
+    """
     return min(conf.max_run_s, LIMIT_S)
 
 

@@ -1,4 +1,7 @@
-"""Plans as lines of text: the ranking, memory and step time of the first plan by part, and the rejected clusters."""
+"""Plans as lines of text.
+
+The lines show the ranked plans, then the first plan's memory and step time by part, and last the rejected clusters.
+"""
 
 from __future__ import annotations
 

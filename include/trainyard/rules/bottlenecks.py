@@ -87,7 +87,12 @@ class _Bottleneck(Rule):
 
 
 class _Share(RuleState[HostSample]):
-    """Share of all samples in which the condition holds, evaluated after the first `patience` samples."""
+    """State of a bottleneck rule: the share of one host's samples that show the bottleneck.
+
+    A sample shows it if the value `key` is above `limit` and at least one GPU is below `gpu_limit`. The rule
+    is violated if over `threshold` percent of all samples so far do. The rule is first evaluated at
+    sample `patience` + 1.
+    """
 
     def __init__(
         self, threshold: float, patience: int, *, gpu_limit: float, key: str, limit: float

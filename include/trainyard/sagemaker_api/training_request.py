@@ -371,7 +371,9 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
     """Return the environment variables with the scripts' S3 prefixes and KMS key.
 
-    Empty for a job without an entry point, checkpoints or network access.
+    They are empty if at least one of these is missing: an entry point, checkpoints in S3, network
+    access. With a DebugHookConfig, only the prefix of the checkpoints is returned, because the
+    statistics go to the prefix of the hook.
     """
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}

@@ -226,7 +226,8 @@ def _published(
 ) -> dict[str, Split]:
     """Store the draft shards of a part under their final names; return its splits with these names.
 
-    If `codes` has tables, the category codes in the shards are changed by them.
+    `codes` maps a column to the table of new category codes, indexed by the old code. Each shard is
+    rewritten with the new codes. If `codes` is empty, the shards are stored unchanged.
     """
 
     def publish(shard: Shard) -> Shard:

@@ -182,11 +182,14 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield a finding for each value of a range that makes a trial's conf invalid.
+    """Yield a finding for each tried value that makes a trial's conf invalid.
 
-    The hyperparameters of a pair in `DIVIDING` are tried together, all others one by one. The other
-    fields have the values of the conf. If a pair has an interval or two ranges, only its first
-    fault is reported.
+    The tried values are the choices of a range, or its two ends and, for a pair in `DIVIDING`, some
+    values between them. The two hyperparameters of such a pair are tried together, all others one
+    by one. Fields that are not tried have the values of the conf.
+
+    For a pair in `DIVIDING`, only the first fault is reported, unless just one of the two has a
+    range and this range is a list of choices.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:

@@ -99,10 +99,14 @@ def find_standing(
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
 ) -> NextAction | None:
-    """Return the next action on an attempt's job, or None if the attempt is over.
+    """Return the next action on an attempt's job.
 
-    After None, the next attempt's job decides. `is_news` is whether a failure of this attempt was
-    not yet reported to Airflow; `hands_on` is that of `find_standing`.
+    Return None if the attempt is over; the caller then looks at the job of the next attempt.
+
+    Args:
+        snapshot: the attempt's job; None if it does not exist.
+        is_news: whether a failure of this attempt was not yet reported to Airflow.
+        hands_on: returns whether the result of a stopped job is the task's result.
     """
     if snapshot is None:
         return NextAction.SUBMIT

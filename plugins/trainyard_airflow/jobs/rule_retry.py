@@ -64,9 +64,9 @@ def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy
 
     `CONTINUE` resumes the training unchanged from the end of the last job.
 
-    - If the retry asks a person, the remedy is the person's choice; without a choice, or for `END`, it is `CONTINUE`.
-    - Otherwise the first `retry.most` stops get the retry's action, except those that were the task's result, and all
-      other stops get `CONTINUE`.
+    - If the retry asks a person, the remedy is the person's choice. Without a choice, or for `END`, it is `CONTINUE`.
+    - Otherwise the first `retry.most` stops get the retry's action, and later ones get `CONTINUE`. A stop that
+      ended the task until somebody cleared it (`is_verdict`) is counted, too, but always gets `CONTINUE`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]

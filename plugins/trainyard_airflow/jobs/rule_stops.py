@@ -68,7 +68,10 @@ class RuleStops:
         return None if chosen is None else RetryRemedy(chosen)
 
     def evidence(self, snapshot: JobSnapshot) -> str:
-        """Return the evidence in the document of the rule evaluation that stopped the job; empty if there is none."""
+        """Return why a rule of Trainyard stopped the job, as text; empty if no reason is recorded.
+
+        The triggerer recorded it in S3, in the document with the results of the job's rules (`document_uri`).
+        """
         objects = S3Objects(self.jobs.clients.client("s3"))
         document: Mapping[str, Any] = objects.json_or_none(document_uri(snapshot)) or {}
         return str((document.get("stopped_by") or {}).get("evidence", ""))

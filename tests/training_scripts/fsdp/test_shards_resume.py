@@ -234,19 +234,14 @@ def test_checkpoint_that_one_host_lacks_is_not_used(make_job, tmp_path):
 
 
 @pytest.mark.slow
-def test_rank_that_cannot_write_costs_checkpoints_only(make_job):
-    job = make_job()
-    blocked = job.base_dir / "blocked"
-    blocked.write_text("no folder")
+def test_rank_that_cannot_write_costs_checkpoints_only(make_job, tmp_path):
+    job, other = make_job(), tmp_path / "other-host"
+    (other / "input").mkdir(parents=True)
+    (other / "input/data").symlink_to(job.base_dir / "input/data")
+    (other / "checkpoints").write_text("no folder")
 
-    job.start(
-        **RUN,
-        world_size=2,
-        environ={1: {"SAGEMAKER_BASE_DIR": str(blocked), "LOCAL_RANK": "0", "SM_MODEL_DIR": "/x",
-                     "SM_OUTPUT_DATA_DIR": str(job.base_dir / "out-1"),
-                     **{f"SM_CHANNEL_{name.upper()}": str(job.base_dir / "input/data" / name)
-                        for name in ("train", "validation", "index")}}},
-    )  # fmt: skip
+    on_two = {1: {"SAGEMAKER_BASE_DIR": str(other), "LOCAL_RANK": "0"}}
+    job.start(**RUN, world_size=2, environ=on_two)
 
     assert job.wait() == [0, 0], job.log(1)
     failures = job.events("checkpoint_failed")

@@ -161,7 +161,11 @@ def money_view(record: RunRecord) -> FailureView | None:
 
 
 def error_view(error: Mapping[str, Any]) -> FailureView:
-    """Return the section of an error: `TrainingRunError.to_dict()` with its `task_id`."""
+    """Return the failure section for an error.
+
+    Args:
+        error: `TrainingRunError.to_dict()`, with the `task_id` of the failed task if it is known.
+    """
     labelled = (
         ("task", error.get("task_id")),
         ("error", error.get("error")),

@@ -45,7 +45,10 @@ class TorchDistributed:
         return cls(processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"))
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return the hyperparameters; the toolkit reads MPI's process count for torchrun (pytorch toolkit 3.0.0)."""
+        """Return the hyperparameters that make the toolkit start torchrun.
+
+        The number of processes is in MPI's hyperparameter, which pytorch toolkit 3.0.0 also reads for torchrun.
+        """
         return torchrun_hyperparameters(target, self.processes_per_host)
 
 
