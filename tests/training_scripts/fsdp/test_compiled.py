@@ -18,7 +18,11 @@ MORE = {
     "fsdp": {},
     "context": {"context_parallel_degree": 2},
     "pipeline": {"pipeline_parallel_degree": 2, "num_layers": 2},
-    "tensor-dropout": {"tensor_parallel_degree": 2, "dropout": 0.1},
+    "tensor-dropout": {
+        "main": "eager_random_rank",
+        "tensor_parallel_degree": 2,
+        "dropout": 0.1,
+    },
     "tensor-recomputed": {"tensor_parallel_degree": 2, "activation_checkpointing": "full"},
 }
 CPU = torch.device("cpu")
