@@ -39,6 +39,15 @@ def test_a_training_that_never_got_further_has_lost_all_the_time_to_its_end() ->
     assert cost_of(30.5, marks, until=FOREVER) == Cost(reached=30, resumed_at=20, seconds=14.5)
 
 
+def test_steps_that_an_earlier_strike_rolled_back_are_not_counted_again() -> None:
+    second = [LogMark(at=60.0, step=20, is_start=True), *steps(21, 50, at=61.0)]
+    first = [LogMark(at=40.0, step=20, is_start=True), *steps(21, 25, at=41.0)]
+    marks = [*UNBROKEN, *first, *second]
+
+    assert cost_of(30.5, marks, until=45.5) == Cost(reached=30, resumed_at=20, seconds=14.5)
+    assert cost_of(45.5, marks, until=FOREVER) == Cost(reached=25, resumed_at=20, seconds=20.5)
+
+
 @pytest.mark.parametrize(
     ("line", "mark"),
     [

@@ -160,6 +160,14 @@ def test_more_classes_than_test_rows_are_split_without_their_shares(
     assert len(written(tmp_path)) == 20
 
 
+def test_more_classes_than_kept_rows_are_split_without_their_shares() -> None:
+    table = pd.DataFrame({"y": [at % 30 for at in range(600)]})
+
+    kept, taken = prepare_tabular._halves(table, "y", 0.98, 0)
+
+    assert (len(kept), len(taken)) == (12, 588)
+
+
 def test_a_zip_archive_of_one_file_is_read(prepare: Prepare, tmp_path: Path) -> None:
     archive = tmp_path / "processing/input/source/a.csv.zip"
     archive.parent.mkdir(parents=True)

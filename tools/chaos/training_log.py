@@ -79,9 +79,9 @@ class Cost:
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
     """Return the cost of a strike; None if no process of the training started between it and `until`.
 
-    `Cost.reached` is the highest step that was printed before this start. A step that was done but
-    not yet printed is not counted; with one metric line per step, this is at most one step. If the
-    training never passes `Cost.reached`, `Cost.seconds` ends at the last mark.
+    `Cost.reached` is the last step that was printed before this start. A step that was done but not
+    yet printed is not counted; with one metric line per step, this is at most one step. If the
+    training does not pass `Cost.reached` by `until`, `Cost.seconds` ends at the last mark by then.
 
     Args:
         at: time of the strike, epoch seconds.
@@ -91,9 +91,10 @@ def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None
     start = next((mark for mark in marks if mark.is_start and at < mark.at <= until), None)
     if start is None:
         return None
-    reached = max((mark.step for mark in marks if mark.at < start.at), default=0)
-    further = (mark.at for mark in marks if mark.at > start.at and mark.step > reached)
-    return Cost(reached=reached, resumed_at=start.step, seconds=next(further, marks[-1].at) - at)
+    reached = next((mark.step for mark in reversed(marks) if mark.at < start.at), 0)
+    by_then = [mark for mark in marks if mark.at <= until]
+    further = (mark.at for mark in by_then if mark.at > start.at and mark.step > reached)
+    return Cost(reached=reached, resumed_at=start.step, seconds=next(further, by_then[-1].at) - at)
 
 
 def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:

@@ -355,7 +355,7 @@ def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
     """Return the class of each row for a stratified split; None if the rows cannot be stratified.
 
     Stratified means that each class has the same share of both parts. This is not possible with more than
-    `MOST_CLASSES` classes, with a class of one row, or with more classes than rows in the part that is split off.
+    `MOST_CLASSES` classes, with a class of one row, or with more classes than rows in the smaller part.
     Missing targets form a class of their own. If only one target is missing, its row gets the largest class,
     because a class of one row cannot be split.
 
@@ -368,7 +368,8 @@ def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
         return None
     is_single = targets.isna().sum() == 1
     classes = targets.fillna(counts.index[0] if is_single else MISSING[0])
-    return classes if classes.nunique() <= math.ceil(share * len(classes)) else None
+    num_taken = math.ceil(share * len(classes))
+    return classes if classes.nunique() <= min(num_taken, len(classes) - num_taken) else None
 
 
 if __name__ == "__main__":
