@@ -301,7 +301,10 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
 
 
 def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
-    """Yield errors for settings of a processing job, and for samples that take more than half of `max_run_s`."""
+    """Yield the errors of an evaluation in the training's last step, which has no processing job.
+
+    Settings of a processing job must not be set. The samples may take at most half of the training's `max_run_s`.
+    """
     for name in _OF_THE_JOB:
         if getattr(conf, name) is not None:
             yield Finding(
@@ -455,9 +458,10 @@ def reachable_flops(conf: RunConf, instance: InstanceType) -> float | None:
 
 
 def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> float:
-    """Return the estimated tokens (MLP: rows) per second of all processes.
+    """Return the estimated tokens (MLP: rows) per second of one instance, with all its processes.
 
-    With shards, every rank gathers the whole model for each batch.
+    `num_shards` is the number of processes that share the model's weights; 1 = each has the whole model. If it is
+    more than 1, each process gathers the whole model for each batch, and the estimate includes the time for this.
     """
     shape, num = shape_of(conf), instance.num_accelerators or 1
     flops = shape.flops_per_token / 3 if shape else 2 * parameters(conf)

@@ -382,7 +382,10 @@ class _OneRank:
         self._newest.clear()
 
     def passes(self, record: Record) -> bool:
-        """Return whether the rule reads this record; of all ranks' `Start` records, it reads an attempt's first."""
+        """Return whether the rule reads this record.
+
+        Every rank writes a `Start` record in each attempt. The rule reads only the first one of an attempt.
+        """
         if isinstance(record, Start):
             is_first, self._awaits_start = self._awaits_start, False
             return is_first

@@ -91,7 +91,10 @@ class ReadProgress:
         self._total = max(1, starts[-1])
 
     def at(self, file: SourceFile, position: int) -> float:
-        """Return the share that is read after `position` stored bytes of this file."""
+        """Return the share of all files' bytes that has been read (0 to 1), at byte `position` of this file.
+
+        The position counts stored bytes, which may be compressed.
+        """
         here = min(position, bytes_to_read(file))
         return min(1.0, (self._starts[file.uri] + here) / self._total)
 

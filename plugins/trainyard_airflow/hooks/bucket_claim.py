@@ -87,7 +87,10 @@ class _Marker:
         return None if marker is None else str(marker["airflow"])
 
     def create(self, airflow: str) -> str | None:
-        """Create the marker unless there is one, and return the id in it."""
+        """Create the marker with the id `airflow`, unless there is a marker; return the id in the marker.
+
+        This is `airflow` if the marker is new. None if another task deleted the existing marker meanwhile.
+        """
         content = json.dumps({"airflow": airflow}).encode()
         is_new = self._objects.create(self.uri, content, content_type="application/json")
         return airflow if is_new else self.owner()

@@ -96,11 +96,13 @@ class Interleaving:
 
 
 def interleaved(parts: Sequence[int]) -> list[int]:
-    """Return one cycle of sources, in which source i occurs `parts[i]` times, by Tijdeman's rule in whole numbers.
+    """Return one cycle of source numbers, in which source i occurs `parts[i]` times, by Tijdeman's rule.
 
-    Let p_i be the share of source i, x_i its number of earlier positions, and m the number of sources. The source is
-    due at step n (from 1) if n * p_i - x_i >= 1 / (2m - 2). Its deadline is the last step n at which n * p_i - x_i is
-    at most 1 - 1 / (2m - 2), if the source is not chosen before. The differences never exceed this bound.
+    Each step chooses the source with the earliest deadline among those that are due. Let p_i be the share of source i,
+    x_i the number of earlier steps that chose it, and d = 1 / (2m - 2) for m sources (d = 1 for one source).
+    Source i is due at step n (from 1) if n * p_i - x_i >= d. Its deadline is the last step n with
+    n * p_i - x_i <= 1 - d. After each step n, n * p_i differs from the number of steps that chose source i by at
+    most 1 - d. The computation uses whole numbers only.
     """
     total, scale = sum(parts), max(1, 2 * len(parts) - 2)
     seen = [0] * len(parts)
