@@ -53,8 +53,8 @@ class SmDataParallel:
 class SmDataParallelUnderTorchrun:
     """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts ranks, and the script imports `torch_smddp`.
 
-    For P5 instances, the SDK v2 sends this form and not that of MPI. But SMDDP does not run on P5, so the linter rejects
-    the combination.
+    For P5 instances, the SDK v2 sends this form and not that of MPI. But SMDDP does not run on P5, and the linter
+    reports the combination.
     """
 
     name: ClassVar[str] = "smddp_torchrun"
