@@ -191,7 +191,10 @@ class KerasCallback(keras.callbacks.Callback):
             self._save(self._epoch)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
-        """Report the run as alive during a validation; end it after a SIGTERM, with a checkpoint."""
+        """Report the run as alive during a validation.
+
+        After a SIGTERM, save a checkpoint, and end the validation and the training.
+        """
         self._metrics.write_alive(self.num_steps)
         if self._stop.received and self._is_fitting and not self.is_stopping:
             log.warning("SIGTERM: the validation after step %d is NOT MEASURED", self.num_steps)

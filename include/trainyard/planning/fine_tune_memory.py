@@ -1,7 +1,7 @@
 """Memory that a fine-tuning needs after its last step: to merge an adapter or gather shards, and to evaluate.
 
-It follows `training_scripts/fine_tuning`. A type has too little memory if it cannot hold the weights alone, so
-activations and logits are not counted.
+It follows `training_scripts/fine_tuning`. Only weights are counted, without activations and logits. An instance type
+that cannot hold the weights has too little memory in any case.
 """
 
 from __future__ import annotations

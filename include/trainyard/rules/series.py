@@ -132,7 +132,7 @@ class SeriesRow:
         return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:
-        """Add one observation; return the new length."""
+        """Add one observation; return the new count of consecutive ones that meet the condition."""
         length = self.length
         if is_met and length != self._most:
             self._history.add(step, length + 1)

@@ -156,8 +156,9 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
     The field shows the linter how the SDK's driver starts ranks.
 
-    With several instance groups, no `distribution` does the same, because the SDK starts ranks on
-    all of them. The spec is then unchanged, as it is for an empty `distribution`.
+    The spec is returned unchanged if `distribution` is empty, or if the spec rejects it. It rejects
+    it for several instance groups: the SDK starts ranks on all groups, and no value of
+    `distribution` describes this.
     """
     if not distribution:
         return spec

@@ -49,7 +49,10 @@ class RunSpecs(Protocol):
 
     @property
     def watch_task_plan(self) -> Callable[..., Any]:
-        """Return the function that makes the plan of the training's watch, None for no watch."""
+        """Return the function that makes the plan for the evaluation of rules during the training.
+
+        That function returns None if the training is not watched.
+        """
 
     @property
     def register_task_version(self) -> Callable[..., Any]:
