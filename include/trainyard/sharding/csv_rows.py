@@ -311,7 +311,7 @@ def _split_rows(text: str, delimiter: str, *, first_line: int, is_single: bool) 
 
 
 def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
-    """Return whether Arrow may have read other text as numbers, or lost digits of numbers."""
+    """Return whether Arrow may have read a column's texts as numbers, or rounded its numbers."""
     if pa.types.is_integer(field.type):
         return b"0x" in data or b"0X" in data
     if field.type != pa.float64():
