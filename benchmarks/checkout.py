@@ -15,8 +15,7 @@ SCRIPTS = REPOSITORY / "training_scripts"
 PACKAGES = [str(REPOSITORY / each) for each in ("include", "plugins", "tools")]
 
 sys.path[:0] = [*PACKAGES, str(SCRIPTS), str(REPOSITORY)]
-_given = os.environ.get("PYTHONPATH")
-os.environ["PYTHONPATH"] = os.pathsep.join([*PACKAGES, *([_given] if _given else [])])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*PACKAGES, os.environ.get("PYTHONPATH")]))
 _tests = types.ModuleType("tests")  # not that of an installed package
 _tests.__path__ = [str(REPOSITORY / "tests")]
 sys.modules["tests"] = _tests

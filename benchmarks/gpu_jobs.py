@@ -75,7 +75,7 @@ class ScriptRun:
         }
         environ = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ["PYTHONPATH"]]),
             "SAGEMAKER_BASE_DIR": str(self.base_dir),
             "SM_HPS": json.dumps(dict(self.hyperparameters)),
             **({"NCCL_HOSTID": f"rank-{rank}"} if is_shared else {}),

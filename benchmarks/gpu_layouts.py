@@ -82,7 +82,7 @@ class Checks:
     def make_references(self, layouts: list[dict[str, Any]]) -> None:
         """Run one process of train_ddp.py for each shape of the layouts' hyperparameters."""
         for settings in layouts:
-            shape = {name: value for name, value in settings.items() if name in SHAPE}
+            shape = _shape_of(settings)
             key = json.dumps(shape)
             if key not in self._references:
                 name = f"reference-{len(self._references)}"
@@ -98,8 +98,7 @@ class Checks:
         how = FP32 if precision == "fp32" else {"precision": precision, "compile": "true"}
         if script == "train_deepspeed.py":
             how = {"precision": precision}
-        shape = {key: value for key, value in settings.items() if key in SHAPE}
-        reference = self._references[json.dumps(shape)].events("step")
+        reference = self._references[json.dumps(_shape_of(settings))].events("step")
         run = self.make(name, script, world_size, how | settings)
         began = time.monotonic()
         codes = run.run()
@@ -121,8 +120,8 @@ class Checks:
 
     def resume(self, name: str) -> None:
         """Stop a run by SIGTERM, start it again, and print its row beside a run without a stop."""
-        world_size, settings = (1, {}) if name == "train_ddp.py" else (LAYOUTS | MORE)[name]
-        script = "train_ddp.py" if name == "train_ddp.py" else "train_fsdp.py"
+        layout = (LAYOUTS | MORE).get(name)
+        script, world_size, settings = ("train_fsdp.py", *layout) if layout else (name, 1, {})
         given = {**FP32, **settings, "max_steps": 60}
         whole = self.make(f"{name}-whole", script, world_size, given)
         stopped = self.make(f"{name}-stopped", script, world_size, given)
@@ -192,6 +191,11 @@ def main() -> int:
                 checks.resume(name)
         checks.fail()
     return 1 if checks.has_failed else 0
+
+
+def _shape_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters of a layout that set the model's shape."""
+    return {name: value for name, value in settings.items() if name in SHAPE}
 
 
 def _difference(own: list[dict[str, Any]], reference: list[dict[str, Any]], key: str) -> float:
