@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.hyperparameters import Hyperparameters
 from trainer.precision import settle
 
 pytestmark = pytest.mark.torch
@@ -23,15 +22,10 @@ pytestmark = pytest.mark.torch
 def test_open_settings_follow_the_device(monkeypatch, device, has_bf16, expected):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
 
-    hp = settle(Hyperparameters.load("{}"), torch.device(device))
-
-    assert (hp.precision, hp.compile) == expected
+    assert settle("auto", None, torch.device(device)) == expected
 
 
 def test_given_settings_stay(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
-    given = Hyperparameters.load('{"precision": "fp32", "compile": "false"}')
 
-    hp = settle(given, torch.device("cuda"))
-
-    assert (hp.precision, hp.compile) == ("fp32", False)
+    assert settle("fp32", False, torch.device("cuda")) == ("fp32", False)

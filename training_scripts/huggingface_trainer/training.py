@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,9 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         HyperparameterError: the global batch does not divide evenly over the ranks.
         NonFiniteError: the loss or the gradient became NaN or infinite.
     """
-    hp = settle(hp, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    precision, compiles = settle(hp.precision, hp.compile, device)
+    hp = replace(hp, precision=precision, compile=compiles)
     if hp.num_threads:
         torch.set_num_threads(hp.num_threads)
     world_size, rank = (int(os.environ.get(*each)) for each in (("WORLD_SIZE", "1"), ("RANK", "0")))

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-if TYPE_CHECKING:
-    from trainer.hyperparameters import Hyperparameters
-
-H = TypeVar("H", bound="Hyperparameters")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def settle(hp: H, device: torch.device) -> H:
-    """Return the hyperparameters with `precision` "auto" and `compile` None resolved for the device.
+def settle(precision: str, compiles: bool | None, device: torch.device) -> tuple[str, bool]:
+    """Return the precision, and whether to use torch.compile; "auto" and None are resolved for the device.
 
     A GPU with bf16 gets bf16 and torch.compile; other devices get fp32 without torch.compile.
     """
     is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    precision, compiles = ("bf16", True) if is_fast else ("fp32", False)
-    return dataclasses.replace(
-        hp,
-        precision=precision if hp.precision == "auto" else hp.precision,
-        compile=compiles if hp.compile is None else hp.compile,
-    )
+    usual = "bf16" if is_fast else "fp32"
+    return usual if precision == "auto" else precision, is_fast if compiles is None else compiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

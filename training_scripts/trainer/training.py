@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,9 @@ class Training:
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
     ) -> None:
-        self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
+        precision, compiles = settle(hp.precision, hp.compile, ranks.device)
+        self.hp = replace(hp, precision=precision, compile=compiles)
+        self.paths, self.ranks, self.stop = paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
         # The same on all ranks; `stop` may change at any time, on some ranks only.

@@ -211,7 +211,7 @@ class WatchCallback(TrainerCallback):
         """
         if self._run is None:
             raise RuntimeError(
-                "the callback has no run yet; use it after trainer.train() has started the training"
+                "the callback has no run before trainer.train() has started the training; read its `run` later"
             )
         return self._run
 

@@ -193,7 +193,7 @@ class LightningCallback(Callback):
         """
         if self._run is None:
             raise RuntimeError(
-                "the callback has no run yet; use it after trainer.fit() has started the training"
+                "the callback has no run before trainer.fit() has started the training; read its `run` later"
             )
         return self._run
 

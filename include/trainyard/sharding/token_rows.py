@@ -216,7 +216,9 @@ def _blocks(file: SourceFile, stream: BinaryIO, layout: TokenLayout) -> Iterator
     if layout.num_tokens is not None and num_bytes != layout.num_tokens * width:
         raise _other_length(file, layout.num_tokens, num_bytes=num_bytes, width=width)
     if rest and left is None:
-        raise ValueError(f"{len(rest)} bytes are left over after the last id of {width} bytes")
+        raise ValueError(
+            f"the file ends with {len(rest)} bytes of an id, but each id has {width} bytes"
+        )
 
 
 def _other_length(file: SourceFile, num_tokens: int, *, num_bytes: int, width: int) -> DataError:
