@@ -232,6 +232,15 @@ def test_the_trainings_last_step_costs_no_job() -> None:
     assert plan.evaluation.place is Place.TRAINING
 
 
+def test_whole_replicas_gather_no_weights_in_the_trainings_last_step() -> None:
+    place = {"evaluation_place": "training", "instance_type": "ml.p4d.24xlarge"}
+
+    replicas, shards = (planned(**place, strategy=each) for each in ("ddp", "fsdp"))
+
+    assert (replicas.is_sharded, shards.is_sharded) == (False, True)
+    assert replicas.tokens_per_s > shards.tokens_per_s
+
+
 def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:
     conf = RunConf.from_mapping(
         {**BILLIONS_12, **HUGE, "precision": "fp32", "evaluation_place": "processing"}

@@ -209,7 +209,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
         )
     elif needed := _beyond_disks(conf, instance):
         unfit = needed
-    rate = _tokens_per_s(conf, instance, num_shards=num if is_sharded else 1)
+    rate = _tokens_per_s(conf, instance, is_sharded=is_sharded)
     start_s = 2 * _archive_bytes(conf) / READ_BYTES_PER_S
     max_run = conf.evaluation_max_run_s or _derived_run_s(conf, start_s)
     tokens = max(0.0, 0.5 * max_run - start_s) * rate
@@ -279,15 +279,15 @@ def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
 def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
     """Return the plan of an evaluation in the training's last step, by all its ranks."""
     instance = catalogue().find(conf.instance_type)
-    each = _tokens_per_s(conf, instance, num_shards=min(2, instance.num_accelerators or 1))
-    rate = each * conf.instance_count
+    is_sharded = conf.strategy != "ddp"
+    rate = conf.instance_count * _tokens_per_s(conf, instance, is_sharded=is_sharded)
     most_s = LAST_STEP_SHARE * conf.max_run_s
     samples = conf.evaluation_max_samples or max(1, int(most_s * rate / units_per_sample(conf)))
     return EvaluationPlan(
         place=Place.TRAINING,
         instance_type=conf.instance_type,
         num_processes=conf.world_size,
-        is_sharded=conf.strategy != "ddp",
+        is_sharded=is_sharded,
         precision=conf.training_precision,
         memory_bytes=0.0,
         usable_bytes=0.0,
@@ -457,18 +457,18 @@ def reachable_flops(conf: RunConf, instance: InstanceType) -> float | None:
     return None if tflops is None else tflops * 1e12 * known.efficiency * INFERENCE_SHARE
 
 
-def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> float:
+def _tokens_per_s(conf: RunConf, instance: InstanceType, *, is_sharded: bool) -> float:
     """Return the estimated tokens (MLP: rows) per second of one instance, with all its processes.
 
-    `num_shards` is the number of processes that share the model's weights; 1 = each has the whole model. If it is
-    more than 1, each process gathers the whole model for each batch, and the estimate includes the time for this.
+    If the processes share the model's weights (`is_sharded`), each gathers the whole model for each batch, and the
+    estimate includes the time for this.
     """
     shape, num = shape_of(conf), instance.num_accelerators or 1
     flops = shape.flops_per_token / 3 if shape else 2 * parameters(conf)
     tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
     seconds = tokens * flops / (reachable_flops(conf, instance) or CPU_FLOPS_PER_VCPU)
     known = hardware().get(instance.name)
-    if num_shards > 1 and known:
+    if is_sharded and known:
         link = known.link_gb_per_s * 1e9 * LINK_EFFICIENCY
         seconds += _bytes_per_value(conf) * parameters(conf) / link
     return num * tokens / seconds

@@ -123,7 +123,7 @@ class SageMakerJobs:
             self._client.add_tags(ResourceArn=snapshot.arn, Tags=[KILLED_TAG])
         except ClientError as error:
             log.warning(
-                "Job %s is stopped, but the tag with the reason was not written: %s",
+                "The tag with the reason for the stop of job %s was not written: %s",
                 snapshot.name,
                 error,
             )

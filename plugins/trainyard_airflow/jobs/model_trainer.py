@@ -156,24 +156,23 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
     The field shows the linter how the SDK's driver starts ranks.
 
-    The spec is returned unchanged if `distribution` is empty, or if the spec rejects it. It rejects
-    it for several instance groups: the SDK starts ranks on all groups, and no value of
-    `distribution` describes this.
+    The spec is returned unchanged if `distribution` is empty, or for several instance groups: the SDK starts ranks on
+    all groups, and no value of `distribution` describes this.
+
+    Raises:
+        SpecError: the job cannot start its ranks in this way.
     """
-    if not distribution:
+    if not distribution or len(spec.instance_groups) > 1:
         return spec
     own = {name: each for name, each in spec.hyperparameters.items() if name != "mp_parameters"}
-    try:
-        return replace(
-            spec,
-            distribution=distribution,
-            hyperparameters=own,
-            entry_point="script.py",
-            container_entry_point=(),
-            container_arguments=(),
-        )
-    except SpecError:
-        return spec
+    return replace(
+        spec,
+        distribution=distribution,
+        hyperparameters=own,
+        entry_point="script.py",
+        container_entry_point=(),
+        container_arguments=(),
+    )
 
 
 def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ async def stop_job(
             await client.add_tags(ResourceArn=arn, Tags=[dict(tag)])
         except ClientError as error:
             log.warning(
-                "Job %s is stopped, but the tag with the reason was not written: %s",
+                "The tag with the reason for the stop of job %s was not written: %s",
                 followed.job_name,
                 error,
             )

@@ -78,7 +78,7 @@ class RuleStopping:
             await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=_tags(by))
         except FAULTS as error:
             log.warning(
-                "Job %s is stopped, but the tag with the reason was not written: %s",
+                "The tag with the reason for the stop of job %s is not written yet: %s",
                 snapshot.name,
                 error,
             )
