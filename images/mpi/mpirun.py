@@ -3,8 +3,9 @@
 AWS's toolkit uses the command line of Open MPI 4. Open MPI 5 accepts long options only with two dashes, and its daemon
 is `prted`, while the toolkit waits for a process called `orted`. If the image has Open MPI 4, nothing is translated.
 
-The toolkit also preloads a library that makes a container's host name `algo-1`. An instance of the engine already has
-that name, and a rank with a preloaded library could not start as a fork of the warm parent (`sagemaker_engine.warm`).
+The translation also removes the option by which the toolkit preloads a library for host names such as `algo-1`. An
+instance of the engine already has its name, and a rank with a preloaded library could not start as a fork of the warm
+parent (`sagemaker_engine.warm`).
 """
 
 from __future__ import annotations

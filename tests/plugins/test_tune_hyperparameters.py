@@ -38,6 +38,7 @@ from trainyard_airflow.hooks.paid_things import PaidThings
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.triggers.search import SearchLook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -401,6 +402,37 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     assert 0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < most
     tables = [each for each in caplog.messages if each.startswith(f"Search {name}: ")]
     assert len(tables) == len(set(tables)) > 2
+
+
+def test_a_cost_cap_begins_no_trials_that_its_time_limit_would_cut(connection, code, sagemaker):
+    task = surroundings()
+    spec = search(
+        code,
+        static={"pause": WAITS},
+        max_jobs=100,
+        max_cost_usd=2 * 720 * PRICE_PER_S,
+        stop_reserve_s=120,
+    )
+    look = SearchLook(deferred(operator(spec, deferrable=True), task).followed)
+    began_at = time.time() - 2000
+    ended = Trial(
+        training_job_name="ended",
+        status="Completed",
+        objective=1.0,
+        started_at=began_at,
+        ended_at=began_at + 1000,
+    )
+
+    async def poll() -> None:
+        async with look.clients:
+            snapshot = await look.now()
+            look.trials["ended"] = ended
+            await look.give_up_on(snapshot)
+
+    asyncio.run(poll())
+    found = describe(sagemaker, task)
+    assert found["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxRuntimeInSeconds"] == 600
+    assert found["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
 
 
 @pytest.mark.slow

@@ -131,8 +131,14 @@ def test_budget_that_does_not_reach_for_one_trial_is_refused() -> None:
     assert raised.value.needed_usd == pytest.approx(0.02 + 0.23 / 12)
 
 
-def verdict(trials: list[Trial], **changes: Any) -> Any:
-    return judge(trials, ceiling=replace(CEILING, **changes), created_at=NOW - 130, now=NOW)
+def verdict(trials: list[Trial], *, max_runtime_s: int | None = None, **changes: Any) -> Any:
+    return judge(
+        trials,
+        ceiling=replace(CEILING, **changes),
+        created_at=NOW - 130,
+        now=NOW,
+        max_runtime_s=max_runtime_s,
+    )
 
 
 def test_trial_that_runs_has_cost_its_seconds_so_far() -> None:

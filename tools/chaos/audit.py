@@ -42,7 +42,7 @@ class AuditCheck:
 
 
 def check_strikes(pending: Sequence[Strike]) -> AuditCheck:
-    """Check that all scheduled strikes (faults) were executed; `pending` has the others."""
+    """Check that all scheduled strikes (faults) were executed; `pending` has those that were not."""
     found = "all executed" if not pending else f"not executed: {'; '.join(map(str, pending))}"
     return AuditCheck(name="strikes", holds=not pending, found=found)
 

@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Return the content of evaluation.json: metrics, those of the baseline, and numbers of rows.
 
     Raises:
-        EvaluationError: A channel has no CSV file, its rows lack the target, or the model does not have the program.
+        EvaluationError: A channel has no CSV file, its rows lack the target, or the model lacks `code/<program>`.
     """
     train, test = rows_of("train"), rows_of("test")
     for name, rows in (("train", train), ("test", test)):

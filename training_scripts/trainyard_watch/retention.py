@@ -355,7 +355,10 @@ class LocalLayout:
         return found
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
-        """Return the sizes of the files of the step on this disk, as `ManifestLayout.contents` does."""
+        """Return the size in bytes of each file of a step on this disk, by path below the folder; None without files.
+
+        `s3` and `there` are not used.
+        """
         return {
             file.relative_to(self.folder).as_posix(): file.stat().st_size
             for file in files_of(self.steps().get(step, ()))

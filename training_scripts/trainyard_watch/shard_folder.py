@@ -188,10 +188,11 @@ class ShardFolder(CheckpointFolder):
 
 
 def _manages(folder: Path, ranks: Ranks) -> bool:
-    """Return whether this rank creates and deletes checkpoints in `folder`. Every rank must call it.
+    """Return whether this rank creates and deletes checkpoints in `folder`. Every rank must call this function.
 
-    This is the first rank of each host, but only rank 0 if the hosts share the folder. To find out, rank 0 creates an
-    empty folder in it for a moment; the platform copies files only (ADR 0105).
+    The result is True on the first rank of each host, or on rank 0 only if the hosts share the folder. To detect a
+    shared folder, rank 0 creates an empty folder in it for a moment, and the other hosts look for it. The empty folder
+    is not copied to S3, because the platform copies files only (ADR 0105).
     """
     if ranks.world_size == ranks.local_world_size:
         return ranks.local_rank == 0

@@ -166,7 +166,10 @@ def _asks_of_sagemaker(action: str, request: dict[str, Any], arn: str) -> Iterat
 
 
 def key_arn(key: str, arn: str) -> str:
-    """Return the ARN of a KMS key that is given by ARN, by id or by `alias/...`."""
+    """Return the ARN of a KMS key that is given by ARN, by id or by `alias/...`.
+
+    An id or alias gets the partition, region and account of `arn`, any ARN of the request's region and account.
+    """
     if key.startswith("arn:"):
         return key
     _, partition, _, region, account, _ = arn.split(":", 5)

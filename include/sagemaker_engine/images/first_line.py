@@ -30,10 +30,10 @@ def first_lines(python: Path, option: str = "") -> str:
 
 
 def first_lines_of_ours(python: Path, option: str, source: str) -> str:
-    """Return the script `source`, which must begin with a docstring, with its interpreter line in front.
+    """Return the script `source`, which must begin with a docstring, with the lines of `first_lines` in front.
 
-    The string literal that hides the shell lines is joined with the docstring, because Python allows only one before
-    `from __future__`.
+    If these are shell lines, the string literal that hides them from Python and the docstring become one literal,
+    because Python allows only one before `from __future__`.
     """
     lines = first_lines(python, option)
     return (lines if lines.count("\n") == 1 else f"{lines[:-1]} \\\n") + source

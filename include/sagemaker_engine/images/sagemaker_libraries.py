@@ -26,7 +26,7 @@ WITH_SMDDP = frozenset({"pytorch-training", "huggingface-pytorch-training", "tra
 
 
 def wanted_shims(family: str, hyperparameters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the packages that an image of this family provides to a job with these hyperparameters.
+    """Return the packages (`SMP`, `SMDDP`) that an image of this family provides to a job with these hyperparameters.
 
     Examples: `smdistributed-modelparallel` provides both; `pytorch-training` provides SMDDP if the job requests it.
     """

@@ -46,15 +46,9 @@ class DebugOutput:
         Raises:
             JobError: The folder is outside /opt/ml, and this machine cannot mount.
         """
-        inside = Path(self.path)
-        if inside.is_relative_to(ML_INSIDE):
-            return job.ml_folder(host.name) / inside.relative_to(ML_INSIDE)
-        if not ground.has_mounts:
-            raise JobError(
-                f"ClientError: LocalPath {self.path!r} must begin with {ML_INSIDE}/ on this machine, "
-                "which does not allow mounts"
-            )
-        return job.host_folder(host.name) / self.name
+        if self.is_mounted and ground.has_mounts:
+            return job.host_folder(host.name) / self.name
+        return _ml_path(job, host, Path(self.path))
 
     @property
     def is_mounted(self) -> bool:
@@ -123,14 +117,15 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
     """Return the possible folders of the instances' statistics: Debugger output, checkpoints, output, output data.
 
-    On a machine that cannot mount, folders outside /opt/ml are omitted, because the attempt fails in that case.
+    Raises:
+        JobError: One of the folders is outside /opt/ml, and this machine cannot mount.
     """
     folders = []
     for host in hosts:
         folders += [
             output.folder(job, ground, host)
             for output in debug_outputs(job)
-            if output.name == "debug-output" and (ground.has_mounts or not output.is_mounted)
+            if output.name == "debug-output"
         ]
         if "CheckpointConfig" in job.request:
             folders.append(checkpoint_folder(job, ground, host) / STATISTICS_FOLDER)
@@ -140,10 +135,27 @@ def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> l
 
 
 def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
-    """Return the path of an instance's checkpoint folder on this machine."""
+    """Return the path of an instance's checkpoint folder on this machine.
+
+    Raises:
+        JobError: The folder is outside /opt/ml, and this machine cannot mount.
+    """
     if ground.has_mounts:
         return job.host_folder(host.name) / "checkpoints"
-    return job.ml_folder(host.name) / checkpoint_path(job).relative_to(ML_INSIDE)
+    return _ml_path(job, host, checkpoint_path(job))
+
+
+def _ml_path(job: Job, host: HostPlan, path: Path) -> Path:
+    """Return the path on this machine of a path inside an instance that has only /opt/ml.
+
+    Raises:
+        JobError: The path is outside /opt/ml.
+    """
+    if not path.is_relative_to(ML_INSIDE):
+        raise JobError(
+            f"ClientError: LocalPath '{path}' must begin with {ML_INSIDE}/ on this machine, which does not allow mounts"
+        )
+    return job.ml_folder(host.name) / path.relative_to(ML_INSIDE)
 
 
 def checkpoint_path(job: Job) -> Path:

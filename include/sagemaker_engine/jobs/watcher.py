@@ -24,10 +24,10 @@ CARE_S = 1.0
 
 
 class Watcher:
-    """Polls the store from `start` to `stop`.
+    """Thread that sends an event for each state change of a job, from `start` to `stop`.
 
-    `care` is called about once per second with the running jobs. Events are sent only after a client has used
-    EventBridge: before that no rule can match them.
+    It polls the store for the changes. About once per second it also calls `care` with the running jobs.
+    Events are sent only after a client has used EventBridge, because no rule can match them before that.
     """
 
     def __init__(

@@ -87,10 +87,12 @@ def main(pid: str, action: str, *arguments: str) -> None:
 
 
 def _fill(path: str) -> None:
-    """Shrink the volume, with retries: a concurrent write may enlarge its content before the kernel checks it.
+    """Fill the volume: shrink it to the size of its content, so that no space is left.
+
+    A concurrent write may enlarge the content before the kernel checks the new size. The step is then repeated.
 
     Raises:
-        OSError: The kernel rejects it.
+        OSError: The kernel rejects the new size at the last try, or for another reason.
     """
     for tries_left in reversed(range(FILL_TRIES)):
         status = os.statvfs(path)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeServices:
-    """A WSGI application for requests that are signed as `signing_name` and have no X-Amz-Target."""
+    """A WSGI application that rejects every request, with the reason why the engine lacks its operation.
+
+    It gets the requests that are signed as `signing_name` and have no X-Amz-Target.
+    """
 
     signing_name: str
 

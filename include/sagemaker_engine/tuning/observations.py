@@ -75,10 +75,10 @@ def points_to_repeat(inherited: Sequence[Observation], *, max_jobs: int) -> list
 
 
 def moved(inherited: Sequence[Observation], own: Sequence[Observation]) -> list[Observation]:
-    """Return the parents' results on the new search's scale.
+    """Return the parents' results, shifted by the median difference between the new search and the parents.
 
-    The list is empty until a repeated point has a result. It omits results at
-    points that the new search has tried itself.
+    The difference is measured at points that both have tried. The result is empty until such a point has a result
+    in the new search. Results at points that the new search has tried are omitted.
     """
     known = {tuple(sorted(each.point.items())): each.objective for each in reversed(inherited)}
     differences = [

@@ -39,7 +39,10 @@ class Warmth:
 
 
 class WarmSupervisor:
-    """Supervisor for one caller. It ends with the program, and kills the program if the caller ends."""
+    """Process that forks one warm program for a caller and reports its end to the caller.
+
+    It exits when the program ends, and kills the program if the caller ends first.
+    """
 
     def __init__(self, link: socket.socket, warmth: Warmth) -> None:
         """`link` is the connection to the caller."""

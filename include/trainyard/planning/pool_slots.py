@@ -74,7 +74,11 @@ def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def referred(value: object, conf: Mapping[str, Any]) -> object:
-    """Return a value, or the conf's value that its template references; None for any other template."""
+    """Return a value of a spec or operator, with a template replaced by the conf's value that it references.
+
+    Only a template that is a single reference is replaced, such as `{{ params.instance_type }}`. The result is None
+    for any other template, and for a name that the conf does not have.
+    """
     if not isinstance(value, str) or "{{" not in value:
         return value
     found = _REFERENCE.fullmatch(value.strip())

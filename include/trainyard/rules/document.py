@@ -162,12 +162,13 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _one(by_job: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
-    """Return one verdict for a rule's verdicts in all jobs.
+    """Return one verdict that combines a rule's verdicts in all jobs.
+
+    The counts of the combined verdict are sums. Its issues are the first `MOST_ISSUES` of all jobs, oldest job first.
+    All other fields are copied from one verdict, in this order of preference: the last with an issue, the last
+    evaluated, the last of all.
 
     `by_job` are pairs of job and verdict, oldest first. With `names_jobs` each issue names its job.
-
-    Its counts are sums, and its issues are those of all jobs. All other fields are copied from one verdict, in this
-    order of preference: the last with an issue, the last evaluated, the last of all.
     """
     verdicts = [verdict for _, verdict in by_job]
     with_issues = [each for each in verdicts if each["issues"]]

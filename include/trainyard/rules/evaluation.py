@@ -401,7 +401,10 @@ class _OneRank:
 
 
 def _is_gone(newest: Record, record: Record) -> bool:
-    """Return whether the rank of `newest` wrote no record for long before that of another rank."""
+    """Return whether `record`, of another rank, is more than `GONE_AFTER_S` seconds later than `newest`.
+
+    The rank that wrote `newest` then counts as gone.
+    """
     if newest.time is None or record.time is None:
         return False
     return record.time - newest.time > GONE_AFTER_S

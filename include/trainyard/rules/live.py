@@ -249,7 +249,10 @@ class _Stream:
             file.look(sizes.get(file.name, -1), is_new=is_new)
 
     def wanted(self, *, most: int, is_final: bool) -> list[Piece]:
-        """Return the pieces to read next, about `most` bytes, part by part."""
+        """Return the pieces of this stream's files to read next, about `most` bytes, in the order of the parts.
+
+        A part waits for its predecessor, except if `is_final`: the writing has ended.
+        """
         self.is_behind = self.waits = False
         pieces: list[Piece] = []
         parts = [] if self.is_skipped else sorted(self.files)

@@ -140,7 +140,7 @@ class Rule(ABC):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """`SHARED`, or the fields that follow from the rule's parameters."""
+        """Fields with the same values on all ranks: `SHARED`, unless a subclass derives them from its parameters."""
         return self.SHARED
 
     def settings(self) -> dict[str, Any]:

@@ -130,7 +130,10 @@ def divergence_of(reason: str | None) -> tuple[int, str] | None:
 
 
 def _divergence(reason: str | None) -> Iterator[Record]:
-    """Yield the record of the step at which the guard ended the job. The job ends before it logs this step."""
+    """Yield the record of the step at which the script's guard against NaN ended the job; nothing for other reasons.
+
+    The record is derived from the job's failure `reason`, because the job ends before it logs this step.
+    """
     found = _DIVERGED.search(reason or "")
     if found:
         step, value = int(found[1]), float(found[3])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cause(StrEnum):
-    """Causes of wall time."""
+    """Activity or wait on which a run spends its wall time."""
 
     STEPPING = "stepping"
     DATA_STALL = "stalled on data"

@@ -221,7 +221,11 @@ def has_ended(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the table row that matches the reason; if it names no cause, the row that matches the logs, if any."""
+    """Return the table row that matches the reason or, if that row is better, the row that matches the logs.
+
+    The logs matter only if the reason matches no row, or a row that does not name the cause, such as that of a bare
+    exit code. The row of the logs is better if it names the cause. None if no row is found.
+    """
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None

@@ -78,9 +78,9 @@ def service_stop(
 
 
 def rule_evaluations(description: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return `name`, `status` and `details` of each rule in a DescribeTrainingJob response.
+    """Return `name`, `status`, `details` and `stops` of each rule in a DescribeTrainingJob response.
 
-    `stops` is whether an issue of the rule stops the job.
+    `stops` is True if an issue of the rule stops the job.
     """
     stopping = {
         each["RuleConfigurationName"]

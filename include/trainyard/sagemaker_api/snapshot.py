@@ -155,10 +155,11 @@ class JobSnapshot:
 
     @property
     def reached_max_pending(self) -> bool:
-        """True if the last wait lasted as long as `max_pending_s` allows; the service then stops the job.
+        """True if the job's last wait for instances ended because it had lasted `max_pending_s`.
 
-        A job that was stopped much later was stopped by a person: the service ignores the limit for types without
-        accelerators. Under a training plan the wait may be longer, because only the plan's active time counts.
+        The service then stops the job within minutes. False if the wait ended much later: the service ignores the
+        limit for types without accelerators, so a person stopped the job. Under a training plan a longer wait also
+        gives True, because only the plan's active time counts.
         """
         wait = self.last_wait
         if self.max_pending_s is None or wait is None or wait[1] is None:

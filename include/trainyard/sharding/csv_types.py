@@ -62,7 +62,10 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
 
 
 def is_of_type(text: str, kind: pa.DataType) -> bool | None:
-    """Return whether a text is a value of a type; None for a type of any text, and for missing values."""
+    """Return whether a text is a value of a type: a boolean for `bool`, any number for a number type.
+
+    The result is None for a missing value, and for the types `string` and `null`, which every text fits.
+    """
     if pa.types.is_string(kind) or pa.types.is_null(kind) or text in MISSING:
         return None
     trimmed = text.strip()

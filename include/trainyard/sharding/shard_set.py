@@ -132,7 +132,7 @@ class ShardSet(Generic[Writer]):
     def finish(self) -> dict[str, Split]:
         """Finish and upload every shard, and return the splits in order, without those of fraction 0.
 
-        A part also leaves out splits without rows.
+        For one part of a data set (with `numbering`), splits without rows are left out, too.
 
         Raises:
             DataError: the source has changed, or, for a whole data set, the train split has fewer rows than shards or

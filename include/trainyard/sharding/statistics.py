@@ -124,7 +124,7 @@ class DistinctValues:
 
     @property
     def values(self) -> tuple[int | float, ...]:
-        """The values in order; empty if there are too many for classes."""
+        """The distinct values in ascending order; empty if there are more than `MAX_CLASSES`."""
         return tuple(sorted(self._seen)) if len(self._seen) <= MAX_CLASSES else ()
 
 

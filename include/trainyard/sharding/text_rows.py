@@ -50,7 +50,15 @@ def text_file_rows(
 def _pieces(
     data: bytes, first_line: int, row_bytes: int
 ) -> tuple[list[tuple[int, bytes]], bytes, int]:
-    """Return the complete pieces with their first line numbers, the rest, and the rest's first line number."""
+    """Return the complete rows as (first line number, row), the bytes after them, and the line number of these bytes.
+
+    A row has at least `row_bytes` bytes and ends at a line end.
+
+    Args:
+        data: content of a file from the start of a line.
+        first_line: number of this line.
+        row_bytes: smallest size of a row in bytes.
+    """
     pieces = []
     start, line = 0, first_line
     while len(data) - start >= row_bytes and (end := data.find(b"\n", start + row_bytes - 1) + 1):

@@ -86,7 +86,15 @@ class TokenLayout:
     def ends(
         self, tokens: npt.NDArray[Any], first: int, eos_token_id: int | None
     ) -> npt.NDArray[np.int64]:
-        """Return the exclusive ends of rows in `tokens`. `tokens[0]` starts a row; it is token `first` of the file."""
+        """Return the exclusive ends of the complete rows, as positions in `tokens`.
+
+        A row of more than `MAX_ROW_TOKENS` is split, so each of its pieces has an end.
+
+        Args:
+            tokens: consecutive tokens of the file; the first one starts a row or a piece of one.
+            first: number of the tokens before them in the file.
+            eos_token_id: the token that ends a row if the layout defines no rows; None if there is no such token.
+        """
         if self.row_ends is not None:
             # An empty row at `first` ended with the row before it, unless there is none.
             low = int(np.searchsorted(self.row_ends, first, side="right")) if first else 0

@@ -51,12 +51,10 @@ class Ceiling:
     Attributes:
         budget_usd: rest of the budget for this search; None = no limit.
         usd_per_s: price of one trial per second, over all its instances; None if it is unknown.
-        max_runtime_s: time limit of the whole search since its creation, enforced by the service; None = no limit.
     """
 
     budget_usd: float | None = None
     usd_per_s: float | None = None
-    max_runtime_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +180,7 @@ def judge(
     now: float,
     reaction_s: float = 0.0,
     max_jobs: int | None = None,
+    max_runtime_s: int | None = None,
 ) -> SearchVerdict | None:
     """Return the reason to stop a running search now, or None.
 
@@ -192,6 +191,8 @@ def judge(
         now: the service's time, epoch seconds.
         reaction_s: seconds until the next poll.
         max_jobs: total number of trials, after which the service ends the search; None if it is not limited.
+        max_runtime_s: seconds since the search's creation after which the service ends it; None if they are not
+            limited.
     """
     running = [each for each in trials if not each.is_terminal]
     if not running and max_jobs is not None and len(trials) >= max_jobs:
@@ -199,7 +200,7 @@ def judge(
     first_end_s = _first_end_s(trials, running, now)
     return _over_budget(
         trials, running, first_end_s, ceiling=ceiling, now=now, reaction_s=reaction_s
-    ) or _out_of_time(first_end_s, ceiling=ceiling, left_s=_left_s(ceiling, created_at, now))
+    ) or _out_of_time(first_end_s, max_runtime_s=max_runtime_s, lasted_s=now - created_at)
 
 
 def _over_budget(
@@ -228,14 +229,17 @@ def _over_budget(
 
 
 def _out_of_time(
-    first_end_s: float | None, *, ceiling: Ceiling, left_s: float | None
+    first_end_s: float | None, *, max_runtime_s: int | None, lasted_s: float
 ) -> SearchVerdict | None:
     """Return the verdict `time` if no running trial can end before the search's time limit, otherwise None."""
-    if left_s is None or first_end_s is None or not 0 < left_s < first_end_s:
+    if first_end_s is None or max_runtime_s is None:
+        return None
+    left_s = max_runtime_s - lasted_s
+    if not 0 < left_s < first_end_s:
         return None
     return SearchVerdict(
         cause=EndedBy.TIME,
-        reason=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and the "
+        reason=f"{format_duration(left_s)} of {format_duration(max_runtime_s)} are left, and the "
         f"next trial is expected to end in {format_duration(first_end_s)}",
     )
 
@@ -252,10 +256,6 @@ def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) 
         return None
     left = [max(0.0, median(took) - _seconds(each, now)) for each in started]
     return min(left, default=median(took))
-
-
-def _left_s(ceiling: Ceiling, created_at: float, now: float) -> float | None:
-    return None if ceiling.max_runtime_s is None else created_at + ceiling.max_runtime_s - now
 
 
 def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:

@@ -101,7 +101,10 @@ async def _publish_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) 
 
 
 def _marker(notifier: Notifier, notice: Notice) -> dict[str, Any]:
-    """Return the PutObject request for the marker, which succeeds only if the marker does not exist."""
+    """Return the PutObject request for the object that marks the notice as sent.
+
+    S3 rejects the request if the object already exists.
+    """
     at = S3Address.parse(notifier.marker(notice))
     content = {"occasion": str(notice.occasion), "event": notice.event, "at": time.time()}
     return {

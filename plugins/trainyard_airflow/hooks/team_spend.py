@@ -80,9 +80,10 @@ class TeamSpend:
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
         """Reserve a run's amount in its team's budget, or yield a finding if it does not fit.
 
-        If the amount does not fit, the earlier document is restored. The amount is written before the other runs'
-        amounts are read: otherwise two runs that start at the same time could both reserve the rest of the budget. The
-        amount that the run spent before it was cleared counts as well.
+        The amount is written to the run's spend record before the records of the other runs are read. Otherwise two
+        runs that start at the same time could both reserve the rest of the budget. If the amount does not fit, the
+        run's earlier record is restored. Money that the run spent before it was cleared counts as well. Nothing is
+        reserved if the team has no budget.
 
         Args:
             spend: the run's spend record. None, for a connection without a team, yields a finding.

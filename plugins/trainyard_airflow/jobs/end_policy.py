@@ -24,7 +24,10 @@ class EndPolicy:
         return standing
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:  # noqa: ARG002
-        """Change the Create request of the job `name` in place; return facts about the change."""
+        """Change the Create request of the job `name` in place; return facts about the change for the job's result.
+
+        This base policy changes nothing and returns an empty dict.
+        """
         return {}
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:  # noqa: ARG002

@@ -45,8 +45,8 @@ class RuleStops:
 
         Args:
             name: name of the job.
-            is_verdict: whether the stop was the task's result.
-            asks: whether a human is asked after a stop, and may have chosen a remedy.
+            is_verdict: whether the stop was the task's result; stored in the returned object.
+            asks: whether the task asks a human after a stop. If not, no chosen remedy is looked for.
         """
         job = self.jobs.service.describe(name)
         if job is None:

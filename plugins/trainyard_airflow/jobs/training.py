@@ -143,8 +143,9 @@ class TrainingJobType(JobType):
     def place(self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()) -> JobPlace:
         """Return the capacity and the limits of the task's next job.
 
-        Its capacity is a rung (entry of `capacity_ladder`). There are none if the service chooses
-        the instance types.
+        The capacity is a rung: an entry of `capacity_ladder` or, without a ladder, the spec's
+        instances. A cluster of instance groups has no rung, only limits. If the service chooses
+        the instance types, the result has neither.
 
         Raises:
             SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training

@@ -146,16 +146,15 @@ class TuningJobType(JobType):
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],
     ) -> JobPlace:
-        """Return the cost of the earlier searches."""
+        """Return the limits of a submitted search; only `paid_usd`, the cost of the earlier searches, is set."""
         return JobPlace(paid_usd=self._paid_usd(earlier))
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limits on the search's remaining cost and on its duration."""
+        """Return the limit on the search's remaining cost."""
         budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
         ceiling = Ceiling(
             budget_usd=None if budget is None else budget - paid,
             usd_per_s=usd_per_s(self.spec.training),
-            max_runtime_s=self.spec.max_runtime_s,
         )
         return Patience(ceiling=ceiling)
 

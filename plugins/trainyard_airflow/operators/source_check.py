@@ -92,7 +92,11 @@ def _module_findings(
 def _not_compiled(
     where: str, content: bytes, error: SyntaxError | ValueError, *, python: Version | None
 ) -> Finding:
-    """Return the finding on a module that this Python does not compile; a warning if the image's Python may do so."""
+    """Return the finding on a module that does not compile with this Python.
+
+    It is a warning if the image's Python is newer or unknown, and the faulty line looks like newer syntax. Otherwise
+    it is an error.
+    """
     line, message = getattr(error, "lineno", None) or 0, getattr(error, "msg", None) or str(error)
     own = sys.version_info[:2]
     texts = [message, *content.decode("utf-8", "replace").splitlines()[max(0, line - 1) : line]]

@@ -337,7 +337,10 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _members(value: Any, names: Collection[str]) -> dict[str, Any] | None:
-    """Return the named members of a value, without its wrapping; None if it is not a mapping."""
+    """Return the named members of a mapping; None if the value is not a mapping.
+
+    Airflow's wrapping of the value (`_unwrapped`) is removed first, but not that of the members.
+    """
     while isinstance(value, dict) and "__classname__" in value:
         value = value.get("__data__")
     return (

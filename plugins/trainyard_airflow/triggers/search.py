@@ -76,6 +76,7 @@ class SearchLook(Look):
                 now=self.now_s,
                 reaction_s=self.followed.poll_interval_s,
                 max_jobs=self.max_jobs,
+                max_runtime_s=snapshot.max_run_s,
             )
         if verdict is not None:
             log.warning("Search %s is stopped: %s", snapshot.name, verdict.reason)

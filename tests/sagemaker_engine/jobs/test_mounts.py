@@ -51,3 +51,16 @@ def test_a_machine_without_mounts_says_what_differs(bench: JobBench) -> None:
     host = network.instance_address(0, own_network=False)
     assert any("EXDEV" in line for line in bench.log("job", host))
     assert bench.keys("checkpoints/") == ["checkpoints/step-1"]
+
+
+def test_a_machine_without_mounts_refuses_checkpoints_outside_its_folder(bench: JobBench) -> None:
+    capabilities.keep(bench.settings.root / "sandbox.json", ())
+    elsewhere = {"S3Uri": f"s3://{BUCKET}/checkpoints", "LocalPath": "/checkpoints"}
+
+    row = bench.run("job", "true", **{**SPOT, "CheckpointConfig": elsewhere})
+
+    assert row.status == "Failed"
+    assert (
+        "LocalPath '/checkpoints' must begin with /opt/ml/ on this machine"
+        in row.state["FailureReason"]
+    )

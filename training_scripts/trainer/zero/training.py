@@ -90,7 +90,10 @@ class ZeroTraining(Training):
 
     @property
     def spare(self) -> Batch | None:
-        """One sample under stage 3, whose forward passes gather from all ranks; otherwise None."""
+        """The batch to run while only other ranks still have batches to evaluate; None to run nothing.
+
+        It is one sample under stage 3, because each forward pass then gathers parameters from all ranks.
+        """
         return self.first_samples(1) if stage_of(self.config) == 3 else None
 
     def make_checksums(self) -> ReplicaChecksums | None:

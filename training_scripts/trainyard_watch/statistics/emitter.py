@@ -325,13 +325,16 @@ class Emitter:
         columns: Columns,
         places: Sequence[int] | None = None,
     ) -> None:
-        """Keep `columns` for the collections of this step that include any of the groups `numbers`.
+        """Keep statistics for this step's record, for the parameters of the collections that want them.
+
+        These are the collections that are due at this step and include at least one of the groups `numbers`. Nothing
+        is kept if there are none. Other parameters get None.
 
         Args:
             kind: weights or gradients.
-            numbers: groups of statistics, of NORM, CHANGE and SPREAD.
-            columns: statistic -> values.
-            places: indices of the values' parameters, if not every parameter has a value.
+            numbers: the groups of statistics: NORM, CHANGE or SPREAD.
+            columns: the values of each statistic, one per parameter.
+            places: indices of the parameters that have a value, in the order of the values; None for all parameters.
         """
         wanted: set[int] | None = set()
         for each in self._due(kind, *numbers):

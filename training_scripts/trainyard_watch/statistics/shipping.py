@@ -215,9 +215,9 @@ class Shipper:
         return is_behind
 
     def _is_due(self, now: float) -> bool:
-        """Return whether an object is due: the pause is over, or 4 MiB are pending.
+        """Return whether to put the pending lines into S3: the pause since the last put is over, or they have 4 MiB.
 
-        Urgent lines have a shorter pause, which doubles with each urgent object.
+        For urgent lines the pause is shorter. It doubles with each object that had urgent lines.
         """
         if not self._pending:
             return False

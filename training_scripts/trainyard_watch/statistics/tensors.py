@@ -74,7 +74,10 @@ class ModelTensors:
 
     @torch.no_grad()
     def update_norms(self, before: Sequence[Tensor]) -> Tensor:
-        """Return the norm of each parameter's change since its samples `before`, which are overwritten."""
+        """Return the norm of each parameter's change since `samples` returned `before`.
+
+        The tensors in `before` are overwritten.
+        """
         torch._foreach_sub_(list(before), self.samples(self.parameters))  # the sign does not matter
         squares = [each.square().sum() for each in before]
         return self._whole_sums(squares, before, self.parameters).sqrt()
@@ -133,7 +136,7 @@ class ModelTensors:
 def _sampled(tensor: Tensor) -> Tensor:
     """Return a copy of the tensor's elements, flattened; of a large tensor, of a sample of about 16,384 elements.
 
-    A sample has groups of 16 neighboring elements. The number of groups between two of them is odd, so a matrix whose
+    The elements are divided into groups of 16 neighbors. A sample has every n-th group, with n odd, so a matrix whose
     width is a power of two is sampled in all of its columns.
     """
     flat = tensor.reshape(-1)

@@ -155,7 +155,7 @@ def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
 
 
 def _images(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) of each image: the cells that trained in it; its URI and digest."""
+    """Yield (label, text) per image: the label names the cells that trained in it, the text is its URI and digest."""
     cells: dict[tuple[str, str | None], list[str]] = {}
     for each in record.cells:
         if each.image_uri is not None:

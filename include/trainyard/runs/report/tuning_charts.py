@@ -150,7 +150,7 @@ def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
 
 
 def _shown(dots: Sequence[Dot], *, maximize: bool) -> list[float]:
-    """Return the objectives within the limit; empty without objectives."""
+    """Return the known objectives up to `limit_of`, which set the scale; empty without objectives."""
     known = [each.objective for each in dots if each.objective is not None]
     if not known:
         return []

@@ -85,7 +85,8 @@ class SmDataParallelUnderTorchrun:
 class PytorchDdp:
     """Native DDP, started by smddprun (mpirun).
 
-    The SDK's PyTorch class sends it as SMDDP; its Hugging Face class does not.
+    As in the SDK, the framework pytorch gets SMDDP's hyperparameters, and huggingface gets hyperparameters of
+    `pytorchddp`.
     """
 
     name: ClassVar[str] = "pytorchddp"

@@ -74,9 +74,10 @@ def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
 
 
 def _arithmetic_of_rungs(conf: RunConf) -> dict[str, Any]:
-    """Return the hyperparameters `precision` and `compile` if their defaults differ between the run's instance types.
+    """Return `precision` and `compile` as hyperparameters if only some of the run's instance types support bf16.
 
-    Otherwise the result is empty, and the script chooses the defaults for the accelerator on which it runs.
+    All attempts then train with the same values, those of the conf. Otherwise the result is empty, and the script
+    chooses the defaults for the accelerator on which it runs.
     """
     if len({has_bf16(each.instance_type) for each in conf.rungs}) == 1:
         return {}

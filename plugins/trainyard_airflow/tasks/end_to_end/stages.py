@@ -57,8 +57,9 @@ _ALLOWED = {
 class Stages:
     """Stages of a pipeline that its author replaces, leaves out or adds.
 
-    A function creates the author's task within the DAG, so the task gets the DAG's connection and retries. It may be a
-    function with the decorator `@task`.
+    A stage is True for the run's own task, None or False for no task, or a function that creates the author's task.
+    The function is called within the DAG, so the task gets the DAG's connection and retries. It may have the decorator
+    `@task`.
 
     Attributes:
         prepare: adds a task between `preflight` and the first job, such as a Glue job that writes the data.
