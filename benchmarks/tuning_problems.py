@@ -58,7 +58,7 @@ def hartmann() -> TuningProblem:
             [17, 8, 0.05, 10, 0.1, 14],
         ]
     )
-    centre = 1e-4 * np.array(
+    center = 1e-4 * np.array(
         [
             [1312, 1696, 5569, 124, 8283, 5886],
             [2329, 4135, 8307, 3736, 1004, 9991],
@@ -70,7 +70,7 @@ def hartmann() -> TuningProblem:
 
     def loss(at: dict[str, float]) -> float:
         x = np.array([at[f"x{index}"] for index in range(6)])
-        return 3.32237 - float(weight @ np.exp(-(scale * (x - centre) ** 2).sum(1)))
+        return 3.32237 - float(weight @ np.exp(-(scale * (x - center) ** 2).sum(1)))
 
     return TuningProblem("Hartmann 6", _continuous([(0, 1)] * 6), partial(_made_curve, loss))
 

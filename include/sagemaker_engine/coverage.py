@@ -164,9 +164,9 @@ REJECTED = (
         "the engine runs no notebooks and no Studio",
     ),
     (
-        "Labelling",
+        "Labeling",
         r"Label|Workforce|Workteam|FlowDefinition|HumanTask|HumanLoop|UiTemplate",
-        "the engine has no labelling jobs",
+        "the engine has no labeling jobs",
     ),
     ("Compilation and edge devices", r"Compilation|Edge|Device|Heartbeat|Deployments", NOT_BUILT),
 )

@@ -112,17 +112,17 @@ class TrainingRunError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        """Return the sentence, then one labelled line for each known fact."""
+        """Return the sentence, then one labeled line for each known fact."""
         return "\n".join([self.what, *self._detail_lines()])
 
     def _detail_lines(self) -> list[str]:
-        labelled = (
+        labeled = (
             ("where", self.where),
             ("got", self.got),
             ("allowed", self.allowed),
             ("next step", self.next_step),
         )
-        return [f"  {label}: {_indented(text)}" for label, text in labelled if text]
+        return [f"  {label}: {_indented(text)}" for label, text in labeled if text]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by class and attributes: the constructors take keywords only."""

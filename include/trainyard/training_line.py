@@ -49,7 +49,7 @@ class TrainingLine:
     def parse(cls, text: str) -> Self | None:
         """Return the content of a line; None if it does not start with `trainyard `.
 
-        A line with the prefix of mpirun is not recognised: remove the prefix with `without_rank` first.
+        A line with the prefix of mpirun is not recognized: remove the prefix with `without_rank` first.
         """
         if not text.startswith(PREFIX):
             return None

@@ -67,9 +67,9 @@ def checkpointing(endpoint: Endpoint, script: str, key: str, **members: Any) -> 
     )
 
 
-def test_a_prefix_without_a_slash_pulls_its_neighbours_too(endpoint: Endpoint) -> None:
+def test_a_prefix_without_a_slash_pulls_its_neighbors_too(endpoint: Endpoint) -> None:
     endpoint.put("ddp-x1/step-1", b"own")
-    endpoint.put("ddp-x16/step-2", b"neighbour's")
+    endpoint.put("ddp-x16/step-2", b"neighbor's")
     script = "find . -type f | sort > /opt/ml/model/found; rm -f step-1"
 
     described = endpoint.run(checkpointing(endpoint, script, "ddp-x1"))
@@ -80,7 +80,7 @@ def test_a_prefix_without_a_slash_pulls_its_neighbours_too(endpoint: Endpoint) -
 
 def test_a_prefix_with_a_slash_pulls_only_what_is_below_it(endpoint: Endpoint) -> None:
     endpoint.put("run-1/step-1", b"own")
-    endpoint.put("run-16/step-2", b"neighbour's")
+    endpoint.put("run-16/step-2", b"neighbor's")
     script = "find . -type f | sort > /opt/ml/model/found; echo 3 > step-3"
 
     described = endpoint.run(checkpointing(endpoint, script, "run-1/"))

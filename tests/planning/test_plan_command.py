@@ -46,7 +46,7 @@ def test_the_table_has_ranking_parts_rejections_and_dates(plan: Any) -> None:
     assert "memory of a rank in plan 1: parameters 475 MiB, gradients 475 MiB, optimizer" in said
     assert "seconds of a step in plan 1: computation 0.255, data-parallel communication" in said
     assert "out: 1 x ml.p3.16xlarge, 2 x ml.p3.16xlarge: NVIDIA V100 has no bf16" in said
-    assert "Modelled, not measured. Speeds of 2026-11-21, prices of 2025-06-30" in lines[-1]
+    assert "Modeled, not measured. Speeds of 2026-11-21, prices of 2025-06-30" in lines[-1]
 
 
 def test_a_file_with_tokens_is_a_request_even_if_it_leaves_the_count_open(plan: Any) -> None:

@@ -239,7 +239,7 @@ MEASURED = {
         recompute=SELECTIVE,
         seconds=of_tokens(4378, ranks=64, batch=96),
         tolerance=0.18,
-        why="collectives of small layers cut in eight reach less of the link than the modelled share",
+        why="collectives of small layers cut in eight reach less of the link than the modeled share",
     ),
     "Llama 3 70B, FSDP 32 x TP 8 on H100": Measured(
         shape=PUBLISHED["llama3-70b"],
@@ -287,7 +287,7 @@ def test_a_step_takes_about_as_long_as_published(case: str) -> None:
 
 
 def test_models_beyond_a_tenth_off_are_off_in_the_direction_that_their_reason_says() -> None:
-    """A narrow layer takes longer than modelled; float8 less."""
+    """A narrow layer takes longer than modeled; float8 less."""
     for case, is_slower in {
         "22B, TP 8": True,
         "Llama 3.1 8B, FSDP 8 x TP 8 on H100, bf16": True,

@@ -95,16 +95,16 @@ UNREADABLE: list[dict[str, Any]] = [
 # The runner ends while a thread makes the clients of rows that can be read: nobody takes those any more.
 @pytest.mark.filterwarnings("ignore:coroutine 'AioSession._create_client' was never awaited")
 @pytest.mark.parametrize("trigger", [JOB, RULES], ids=["job", "rules"])
-def test_rows_that_cannot_be_read_end_neither_the_runner_nor_their_neighbour(trigger: int) -> None:
+def test_rows_that_cannot_be_read_end_neither_the_runner_nor_their_neighbor(trigger: int) -> None:
     path, arguments = golden("1")["rows"][trigger]
     unreadable = [{**arguments, **change} for change in UNREADABLE]
     lacking = [{k: v for k, v in arguments.items() if k != missing} for missing in arguments]
 
-    *_, of_neighbour = asyncio.run(
+    *_, of_neighbor = asyncio.run(
         run_rows(*((path, each) for each in [*unreadable, *lacking, arguments]))
     )
 
-    assert of_neighbour is None
+    assert of_neighbor is None
 
 
 def test_a_kind_of_a_later_release_fails_its_own_trigger_and_says_why() -> None:

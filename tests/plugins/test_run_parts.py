@@ -169,7 +169,7 @@ class UnschematicCard(ModelCard):
     """A card that the service rejects."""
 
     def content(self) -> dict[str, Any]:
-        return {"colour": "red"}
+        return {"color": "red"}
 
 
 def test_model_whose_card_is_rejected_is_registered_without_it(
@@ -182,7 +182,7 @@ def test_model_whose_card_is_rejected_is_registered_without_it(
     package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
     assert "ModelCard" not in package
     assert "without its model card" in caplog.text
-    assert "$.colour is not in the schema" in caplog.text
+    assert "$.color is not in the schema" in caplog.text
 
 
 def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):

@@ -31,20 +31,20 @@ pytestmark = [
 ]
 
 NUM_FILES, NUM_ROWS = 5, 1000
-COLOURS = ("red", "green", "blue", "grey", "pink")
+COLORS = ("red", "green", "blue", "gray", "pink")
 
 
 def source_files(data_format: str) -> dict[str, str]:
     """Return files whose rows are all different and whose categories come in another order in each."""
     files = {}
     for number in range(NUM_FILES):
-        own = COLOURS[number:] + COLOURS[:number]
+        own = COLORS[number:] + COLORS[:number]
         rows = [
-            {"number": at, "colour": own[at % 5], "label": at % 2}
+            {"number": at, "color": own[at % 5], "label": at % 2}
             for at in range(number, NUM_ROWS, NUM_FILES)
         ]
         if data_format == "csv":
-            lines = ["number,colour,label", *(",".join(map(str, row.values())) for row in rows)]
+            lines = ["number,color,label", *(",".join(map(str, row.values())) for row in rows)]
         else:
             lines = [json.dumps(row) for row in rows]
         files[f"part-{number}.{data_format}"] = "\n".join(lines) + "\n"
@@ -95,10 +95,10 @@ def rows_of(told: dict[str, Any]) -> dict[str, list[tuple[int, str, int]]]:
     schema = {column.name: column for column in index.schema or ()}
     assert {name: column.dtype for name, column in schema.items()} == {
         "number": "int64",
-        "colour": "int32",
+        "color": "int32",
         "label": "int64",
     }
-    colours = schema["colour"].categories or ()
+    colors = schema["color"].categories or ()
     found = {}
     for split, described in index.splits.items():
         rows = []
@@ -110,9 +110,9 @@ def rows_of(told: dict[str, Any]) -> dict[str, list[tuple[int, str, int]]]:
                 for place in shard.columns
             }
             rows += [
-                (int(number), colours[int(colour)], int(label))
-                for number, colour, label in zip(
-                    columns["number"], columns["colour"], columns["label"], strict=True
+                (int(number), colors[int(color)], int(label))
+                for number, color, label in zip(
+                    columns["number"], columns["color"], columns["label"], strict=True
                 )
             ]
         found[split] = sorted(rows)
@@ -132,7 +132,7 @@ def test_two_instances_shard_every_row_once_and_as_the_worker_does(
 
     rows = rows_of(told)
     expected = {
-        (at, (COLOURS[at % 5 :] + COLOURS[: at % 5])[at % 5], at % 2) for at in range(NUM_ROWS)
+        (at, (COLORS[at % 5 :] + COLORS[: at % 5])[at % 5], at % 2) for at in range(NUM_ROWS)
     }
     assert sorted(row for split in rows.values() for row in split) == sorted(expected)
     assert rows == rows_of(by_worker)
@@ -243,7 +243,7 @@ def token_rows_of(told: dict[str, Any]) -> tuple[ShardIndex, dict[str, list[tupl
 
 
 @pytest.mark.slow
-def test_instances_tokenise_by_the_workers_file_as_the_worker_does(
+def test_instances_tokenize_by_the_workers_file_as_the_worker_does(
     aws_connection, task, s3, tmp_path, monkeypatch
 ):
     given = connection_json(aws_connection, source_roots=[str(tmp_path)])

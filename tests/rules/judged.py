@@ -72,11 +72,11 @@ def check_case(case: JudgedCase) -> None:
     assert first.onset >= case.onset
     assert case.says in first.text
 
-    neighbour = judged(case.rule, case.healthy, case.parameters, **options)
-    assert neighbour.error is None
-    assert (neighbour.status, neighbour.issues) == ("NoIssuesFound", ())
-    assert neighbour.not_evaluated is None
-    assert neighbour.num_judged > 0
+    neighbor = judged(case.rule, case.healthy, case.parameters, **options)
+    assert neighbor.error is None
+    assert (neighbor.status, neighbor.issues) == ("NoIssuesFound", ())
+    assert neighbor.not_evaluated is None
+    assert neighbor.num_judged > 0
 
     missing = judged(case.rule, case.without, case.parameters, **options)
     assert missing.error is None

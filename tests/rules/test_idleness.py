@@ -72,7 +72,7 @@ def test_gpus_without_work_are_idle_once_the_minutes_are_over() -> None:
 @pytest.mark.parametrize(
     "percent",
     [(90.0,), (0.0, 0.0, 0.0, 60.0), (None,), ()],
-    ids=["busy", "one-of-four-busy", "utilisation-unknown", "no-gpus"],
+    ids=["busy", "one-of-four-busy", "utilization-unknown", "no-gpus"],
 )
 def test_training_with_a_busy_gpu_or_without_known_ones_is_not_idle(
     percent: tuple[float | None, ...],

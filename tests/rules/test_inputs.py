@@ -1,4 +1,4 @@
-"""Each rule on inputs, predictions, trees and other runs fires at its step, and spares its neighbour."""
+"""Each rule on inputs, predictions, trees and other runs fires at its step, and spares its neighbor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CASES = [
         faulty=predictions(5, EVEN, EVEN, ((89, 11), (10, 90))),
         healthy=predictions(5, EVEN),
         without=NONE,
-        fires=300, onset=300, says="89% of its samples were recognised", needs="counts of labels against predictions",
+        fires=300, onset=300, says="89% of its samples were recognized", needs="counts of labels against predictions",
     ),
     JudgedCase(
         rule="NLPSequenceRatio",

@@ -1,4 +1,4 @@
-"""Each rule on the loss fires at its step, spares a healthy neighbour, and does not guess."""
+"""Each rule on the loss fires at its step, spares a healthy neighbor, and does not guess."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_descent_above_its_stable_rate_diverges(every: int) -> None:
 
 @pytest.mark.parametrize("every", [1, 10])
 def test_exponential_growth_that_a_critic_reaches_is_no_divergence(every: int) -> None:
-    """Scores of 100,000 without normalised returns: errors of 5 % square to 2.5e7."""
+    """Scores of 100,000 without normalized returns: errors of 5 % square to 2.5e7."""
 
     def loss(step: int) -> float:
         returns = 1e5 / (1 + math.exp((1000 - step) / 40))

@@ -1,4 +1,4 @@
-"""Each rule on time, and on ranks, fires at its step, spares a healthy neighbour, and does not guess."""
+"""Each rule on time, and on ranks, fires at its step, spares a healthy neighbor, and does not guess."""
 
 from __future__ import annotations
 

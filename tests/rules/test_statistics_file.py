@@ -181,7 +181,7 @@ def test_a_wrong_line_is_named_with_what_would_be_right(
         ({"version": 2}, "is not a header of this version"),
         ({"format": "else"}, "is not a header of this version"),
         ({"rank": None}, "is a header without rank"),
-        ({"colour": 1}, "unknown key colour"),
+        ({"color": 1}, "unknown key color"),
         ({"tensors": {"biases": []}}, "unknown key biases"),
     ],
 )

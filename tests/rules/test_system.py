@@ -1,4 +1,4 @@
-"""Each rule on hosts fires at its sample, spares a healthy neighbour, and does not guess."""
+"""Each rule on hosts fires at its sample, spares a healthy neighbor, and does not guess."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT = {"patience": 100, "window": 100}
 
 
 def gpus(*utilizations: object, memory: object = 50.0) -> object:
-    """Return the GPUs at a sample, each with its utilisation: a number, or a function of the sample."""
+    """Return the GPUs at a sample, each with its utilization: a number, or a function of the sample."""
 
     def at(value: object, n: int) -> float:
         return value(n) if callable(value) else value  # type: ignore[return-value]  # a number otherwise
@@ -66,7 +66,7 @@ CASES = [
         faulty=samples(120, io_wait_percent=jump(1.0, 60.0, at=51), gpus=gpus(40.0)),
         healthy=samples(120, io_wait_percent=60.0, gpus=gpus(75.0)),
         without=NO_GPU,
-        fires=101, onset=51, says="io wait percent was above 50", needs="I/O wait and GPU utilisation",
+        fires=101, onset=51, says="io wait percent was above 50", needs="I/O wait and GPU utilization",
     ),
     JudgedCase(
         rule="GPUMemoryIncrease",
@@ -92,7 +92,7 @@ CASES = [
         faulty=samples(400, gpus=gpus(jump(90.0, 30.0, at=201))),
         healthy=samples(400, gpus=gpus(90.0)),
         without=NO_GPU,
-        fires=295, onset=201, says="too little work: 5th percentile 30 %, 95th 33 %", needs="utilisation",
+        fires=295, onset=201, says="too little work: 5th percentile 30 %, 95th 33 %", needs="utilization",
     ),
     JudgedCase(
         name="LowGPUUtilization: fluctuates",

@@ -1,4 +1,4 @@
-"""Each rule on gradients, weights and activations fires at its step, spares its neighbour, and does not guess."""
+"""Each rule on gradients, weights and activations fires at its step, spares its neighbor, and does not guess."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ TRAINING: dict[str, dict[str, Any]] = {
         "encrypt_inter_container_traffic": True,
         "volume_kms_key": KEY,
         "output_kms_key": KEY,
-        "tags": {"team": "research", "Cost Centre": "42"},
+        "tags": {"team": "research", "Cost Center": "42"},
     },
     "file_systems": {
         **_BASE,

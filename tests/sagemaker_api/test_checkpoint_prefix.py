@@ -1,4 +1,4 @@
-"""A checkpoint prefix ends in `/`: AWS restores whatever begins with the string, also a neighbour's."""
+"""A checkpoint prefix ends in `/`: AWS restores whatever begins with the string, also a neighbor's."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_secret_in_the_environment_is_never_repeated() -> None:
     assert "17" not in message
 
 
-@pytest.mark.parametrize("key", ["Größe", "Cost Centre", "a/b:c=d+e-f@g", "日本"])
+@pytest.mark.parametrize("key", ["Größe", "Cost Center", "a/b:c=d+e-f@g", "日本"])
 def test_letters_of_all_languages_are_taken_where_the_service_takes_them(key: str) -> None:
     validate_request("CreateTrainingJob", {**GOOD, "Tags": [{"Key": key, "Value": ""}]})
 

@@ -25,7 +25,7 @@ ARGUMENTS = ("config/tiny.py", "--device=cpu", "--flag", "two words")
 # Prints what a script of the user's may depend on.
 SCRIPT = """
 import json, sys
-import neighbour
+import neighbor
 print(json.dumps({"argv": sys.argv, "name": __name__, "file": __file__, "first": sys.path[0]}))
 """
 
@@ -49,7 +49,7 @@ def rendered(**members: Any) -> dict[str, Any]:
 def test_the_script_gets_them_first_and_its_hyperparameters_after_them(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "train.py").write_text(SCRIPT)
-    (tmp_path / "jobs" / "neighbour.py").write_text("")
+    (tmp_path / "jobs" / "neighbor.py").write_text("")
     hyperparameters = rendered(hyperparameters={"epochs": 3})["HyperParameters"]
     archive = source_archive(tmp_path, entry_point="jobs/train.py", has_arguments=True)
     with tarfile.open(fileobj=io.BytesIO(archive.content)) as packed:

@@ -54,7 +54,7 @@ class Store(LocalObjects):
         return found
 
     def texts(self, result: ShardingResult, split: str | None = None) -> list[bytes]:
-        """Return the rows of a byte-tokenised data set, decoded."""
+        """Return the rows of a byte-tokenized data set, decoded."""
         splits = [split] if split else list(self.index(result).splits)
         rows = []
         for name in splits:

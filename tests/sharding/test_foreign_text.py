@@ -196,7 +196,7 @@ SWALLOWING = {
     "one quote and inches": {50: '"Giliap', 60: '5"'},
     "unbalanced, then quoted": {50: '"Giliap', 60: '"Rome" was'},
     "unbalanced, then whole": {50: '"Giliap', 60: '"Rome"'},
-    "neighbours": {50: '"', 51: '"'},
+    "neighbors": {50: '"', 51: '"'},
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NUM_ROWS = 400
 ROWS = [(at, at / 4, ("red", "green", None)[at % 3], at % 2 == 0) for at in range(NUM_ROWS)]
-NAMES = ("number", "fraction", "colour", "flag")
+NAMES = ("number", "fraction", "color", "flag")
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -60,7 +60,7 @@ def as_parquet(path: Path, rows: list[tuple[object, ...]]) -> None:
 
 def expected() -> list[tuple[object, ...]]:
     return sorted(
-        (number, fraction, colour or "", int(flag)) for number, fraction, colour, flag in ROWS
+        (number, fraction, color or "", int(flag)) for number, fraction, color, flag in ROWS
     )
 
 

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 def table_files(folder: Path, *, num_files: int = 6) -> Path:
     folder.mkdir()
-    colours = ["red", "green", "blue", None, "grey", "pink", "black"]
+    colors = ["red", "green", "blue", None, "gray", "pink", "black"]
     for number in range(num_files):
         at = range(number * 200, number * 200 + 200)
-        own = colours[number:] + colours[:number]
+        own = colors[number:] + colors[:number]
         table = pa.table(
             {
                 "number": pa.array([None if each == 317 else each for each in at], pa.int64()),
-                "colour": [own[each % 7] for each in at],
+                "color": [own[each % 7] for each in at],
                 "label": pa.array([each % 2 for each in at], pa.int8()),
             }
         )
@@ -373,7 +373,7 @@ def token_rows(store: Store, result: ShardingResult) -> dict[str, Counter[tuple[
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3])
 @pytest.mark.parametrize("model", ["bpe", "unigram"])
-def test_parts_tokenise_by_a_file_as_one_process_does(
+def test_parts_tokenize_by_a_file_as_one_process_does(
     tmp_path: Path, store: Store, model: str, num_parts: int
 ) -> None:
     """One part writes the very same shards; several write the same rows of tokens to the same splits."""

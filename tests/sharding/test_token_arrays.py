@@ -1,4 +1,4 @@
-"""Data that is tokenised already, and Arrow data sets, come through with every id in its row."""
+"""Data that is tokenized already, and Arrow data sets, come through with every id in its row."""
 
 from __future__ import annotations
 
@@ -527,11 +527,11 @@ def test_parts_together_hold_every_document(
 
 
 def test_a_data_set_on_disk_is_a_table(tmp_path: Path, store: Store) -> None:
-    colours = ["red", "green", None]
+    colors = ["red", "green", None]
     table = pa.table(
         {
             "number": pa.array(range(400), pa.int64()),
-            "colour": pa.array([colours[at % 3] for at in range(400)]),
+            "color": pa.array([colors[at % 3] for at in range(400)]),
             "label": pa.array([at % 2 for at in range(400)], pa.int64()),
         }
     )
@@ -554,7 +554,7 @@ def test_dictionaries_on_disk_are_columns_of_their_values(tmp_path: Path, store:
         "fraction": pa.array([0.5, 1.5, 2.5]),
         "flag": pa.array([True, False, None]),
         "day": pa.array([0, 1, None], pa.date32()),
-        "colour": pa.array(["red", "green", None]),
+        "color": pa.array(["red", "green", None]),
     }
     columns = {
         name: pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), each)
@@ -574,7 +574,7 @@ def test_dictionaries_on_disk_are_columns_of_their_values(tmp_path: Path, store:
     assert found == wanted
 
 
-def test_a_text_column_on_disk_is_tokenised(tmp_path: Path, store: Store) -> None:
+def test_a_text_column_on_disk_is_tokenized(tmp_path: Path, store: Store) -> None:
     texts = [f"row {at} of the text" for at in range(300)]
     write_stream(tmp_path / "data-00000-of-00001.arrow", pa.table({"text": texts}))
     result = store.shard(tmp_path, text_column="text")

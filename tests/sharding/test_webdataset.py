@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 NUM_SAMPLES = 60
-COLOURS = ("red", "green", "blue")
+COLORS = ("red", "green", "blue")
 Members = list[tuple[str, bytes]]
 ONE_SPLIT = {"validation_fraction": 0, "test_fraction": 0}
 
 
-def labelled(number: int) -> Members:
+def labeled(number: int) -> Members:
     """Return the members of an image with a class, a text and a record."""
-    record = {"width": 640 + number, "ratio": number / 8, "licence": COLOURS[number % 3]}
+    record = {"width": 640 + number, "ratio": number / 8, "licence": COLORS[number % 3]}
     return [
         (f"data/{number:06d}.jpg", bytes([0xFF, 0xD8, number])),
         (f"data/{number:06d}.cls", str(number % 5).encode()),
@@ -48,7 +48,7 @@ def row(number: int) -> tuple[Any, ...]:
         f"café {number % 7}",
         640 + number,
         number / 8,
-        COLOURS[number % 3],
+        COLORS[number % 3],
     )
 
 
@@ -66,7 +66,7 @@ def texts(count: int, start: int = 0) -> Members:
 
 
 def samples(count: int = NUM_SAMPLES) -> Members:
-    return [member for number in range(count) for member in labelled(number)]
+    return [member for number in range(count) for member in labeled(number)]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_a_sample_is_in_the_split_of_the_same_json_line(tmp_path: Path, store: S
         assert store.table(archived, split)
 
 
-def test_a_remote_text_column_is_tokenised(tmp_path: Path, store: Store) -> None:
+def test_a_remote_text_column_is_tokenized(tmp_path: Path, store: Store) -> None:
     pack(tmp_path / "rows.tar", samples())
     store.put_file(tmp_path / "rows.tar", "s3://data/in/rows.tar", sha256="")
     for column, found in (
         ("caption.txt", [f"café {number % 7}".encode() for number in range(NUM_SAMPLES)]),
-        ("json.licence", [COLOURS[number % 3].encode() for number in range(NUM_SAMPLES)]),
+        ("json.licence", [COLORS[number % 3].encode() for number in range(NUM_SAMPLES)]),
         ("cls", [b"%d" % (number % 5) for number in range(NUM_SAMPLES)]),
     ):
         result = store.shard("s3://data/in/", text_column=column, **ONE_SPLIT)
@@ -155,12 +155,12 @@ def test_values_are_exact(tmp_path: Path, store: Store) -> None:
 
 
 def test_labels_in_words_are_categories(tmp_path: Path, store: Store) -> None:
-    members = [(f"{number}.cls", COLOURS[number % 3].encode()) for number in range(30)]
+    members = [(f"{number}.cls", COLORS[number % 3].encode()) for number in range(30)]
     members += [(f"{number + 30}.label", b"01") for number in range(10)]
     pack(tmp_path / "rows.tar", members)
     result = store.shard(tmp_path / "rows.tar", category_columns=("label",), **ONE_SPLIT)
     assert sorted(each[0] or "" for each in store.table(result)) == sorted(
-        [COLOURS[number % 3] for number in range(30)] + [""] * 10
+        [COLORS[number % 3] for number in range(30)] + [""] * 10
     )
     assert {each[1] for each in store.table(result)} == {None, "01"}
 

@@ -95,7 +95,7 @@ REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED_AND_TAKEN)
-def test_a_misfit_is_refused_and_its_neighbour_taken(case: str) -> None:
+def test_a_misfit_is_refused_and_its_neighbor_taken(case: str) -> None:
     wrong, says, right = REFUSED_AND_TAKEN[case]
 
     with pytest.raises(SpecError) as caught:

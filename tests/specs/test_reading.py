@@ -14,7 +14,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.specs.reading import read_spec
 
 
-class Colour(StrEnum):
+class Color(StrEnum):
     RED = "red"
     BLUE = "blue"
 
@@ -30,7 +30,7 @@ class Outer:
     count: int = 1
     share: float = 0.5
     is_on: bool = False
-    colour: Colour = Colour.RED
+    color: Color = Color.RED
     inner: Inner | None = None
     items: tuple[Inner, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def test_every_kind_of_field_is_read() -> None:
             "count": "3",
             "share": 1,
             "is_on": "True",
-            "colour": "blue",
+            "color": "blue",
             "inner": {"size": 2},
             "items": [{"size": 1}, {"size": 2.0}],
             "labels": {"k": "v"},
@@ -68,7 +68,7 @@ def test_every_kind_of_field_is_read() -> None:
         count=3,
         share=1.0,
         is_on=True,
-        colour=Colour.BLUE,
+        color=Color.BLUE,
         inner=Inner(size=2),
         items=(Inner(size=1), Inner(size=2)),
         labels={"k": "v"},
@@ -87,7 +87,7 @@ def test_every_kind_of_field_is_read() -> None:
         ({"share": float("nan")}, "allowed: a number"),
         ({"share": "inf"}, "allowed: a number"),
         ({"is_on": 1}, "allowed: true or false"),
-        ({"colour": "green"}, "allowed: one of red, blue"),
+        ({"color": "green"}, "allowed: one of red, blue"),
         ({"inner": 4}, "conf.inner: has the wrong type or value"),
         ({"inner": {"size": "x"}}, "conf.inner.size: has the wrong type or value"),
         ({"items": "ab"}, "allowed: a list"),
@@ -104,14 +104,14 @@ def test_a_wrong_value_is_refused_where_it_stands(change: dict[str, Any], says: 
 
 
 def test_all_faults_are_reported_together() -> None:
-    found = refusal({"count": "x", "is_on": 3, "colour": "green", "cuont": 1})
+    found = refusal({"count": "x", "is_on": 3, "color": "green", "cuont": 1})
 
     assert [line.split(":")[0] for line in found] == [
         "conf.cuont",
         "conf.name",
         "conf.count",
         "conf.is_on",
-        "conf.colour",
+        "conf.color",
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_wrong_value_is_refused(params: dict[str, Any], says: str) -> None:
     assert says in refusal(**params)
 
 
-def test_a_mistyped_field_is_not_blamed_on_its_neighbours() -> None:
+def test_a_mistyped_field_is_not_blamed_on_its_neighbors() -> None:
     message = refusal(max_steps="many", warmup_steps=500)
 
     assert message.startswith("RunConf: 1 problem(s)")
@@ -223,7 +223,7 @@ def test_initial_weights_are_those_of_a_decoder_in_s3(params: dict[str, Any], sa
 
 
 def test_all_problems_are_reported_together() -> None:
-    message = refusal(strategy="x", model="y", instance_count=0, colour=1)
+    message = refusal(strategy="x", model="y", instance_count=0, color=1)
 
     assert message.startswith("RunConf: 4 problem(s)")
 

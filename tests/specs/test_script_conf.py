@@ -47,7 +47,7 @@ def test_all_problems_are_reported_together() -> None:
         distribution={"smdistributed": {"dataparalel": {"enabled": True}}},
         register_when="accuracy = 1",
         input_mode="Files",
-        colour=1,
+        color=1,
     )
 
     assert told.startswith("ScriptConf: 6 problem(s)")

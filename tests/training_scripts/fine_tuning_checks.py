@@ -301,7 +301,7 @@ def merged_logits(folder: Path, kind: str) -> dict[str, Any]:
     adapted = load_model(Options(artifact="adapter"), origin, is_quantized=False).eval()
     base = AutoModelForCausalLM.from_pretrained(folder / "base").eval()
     tokenizer = load_tokenizer(origin)
-    tokens = tokenizer("The red cat sees a bird. What colour has the cat?", return_tensors="pt")
+    tokens = tokenizer("The red cat sees a bird. What color has the cat?", return_tensors="pt")
     with torch.no_grad():
         logits = [each(input_ids=tokens["input_ids"]).logits for each in (merged, adapted, base)]
     return {

@@ -21,7 +21,7 @@ TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-COLOURS = ("red", "blue", "green", "black", "white", "brown")
+COLORS = ("red", "blue", "green", "black", "white", "brown")
 ANIMALS = ("cat", "dog", "bird", "fish", "horse", "mouse", "wolf", "bear")
 VERBS = ("sees", "likes", "finds", "hears", "follows")
 
@@ -30,10 +30,10 @@ def questions(chosen: random.Random, count: int) -> list[tuple[str, str, str]]:
     """Return questions with the right answer and a wrong one, such as what a red cat of the text likes."""
     made = []
     for _ in range(count):
-        colour, other = chosen.sample(COLOURS, k=2)
+        color, other = chosen.sample(COLORS, k=2)
         animal, verb, thing = chosen.choice(ANIMALS), chosen.choice(VERBS), chosen.choice(ANIMALS)
-        question = f"The {colour} {animal} {verb} a {thing}. What colour has the {animal}?"
-        made.append((question, f"The {animal} is {colour}.", f"The {animal} is {other}."))
+        question = f"The {color} {animal} {verb} a {thing}. What color has the {animal}?"
+        made.append((question, f"The {animal} is {color}.", f"The {animal} is {other}."))
     return made
 
 

@@ -399,7 +399,7 @@ def test_merged_model_answers_by_the_inference_contract(
 ) -> None:
     job = TuningContainer(server, folder, "served", data="chat", **{**LORA, "max_steps": 60})
     assert job.run() == 0, job.log
-    question = "The red cat sees a dog. What colour has the cat?"
+    question = "The red cat sees a dog. What color has the cat?"
     messages = [
         {"role": "system", "content": "Answer in one sentence."},
         {"role": "user", "content": question},

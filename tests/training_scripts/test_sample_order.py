@@ -74,7 +74,7 @@ def test_order_differs_between_seeds_and_between_epochs():
 
 
 def test_order_is_well_mixed():
-    """Neighbours are unrelated, and the first tenth of an epoch is spread over the whole split."""
+    """Neighbors are unrelated, and the first tenth of an epoch is spread over the whole split."""
     size = 50_000
     samples = SampleOrder(num_samples=size, seed=3).samples(0, size).double()
 

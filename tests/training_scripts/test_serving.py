@@ -111,7 +111,7 @@ def test_table_predicts_classes(make_job: Any, table_data: Path, answers: Any) -
         {"rows": [{"x": 2}]},
         {"rows": [{"x": 2, "c": "maybe", "y": "left"}]},
         {"rows": []},
-        {"rows": [{"colour": 1}]},
+        {"rows": [{"color": 1}]},
         {"rows": [{"x": "one"}]},
     )
 
@@ -123,7 +123,7 @@ def test_table_predicts_classes(make_job: Any, table_data: Path, answers: Any) -
     assert missing == unseen
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "the request has no rows",
-        "the key 'colour' is not known",
+        "the key 'color' is not known",
         "column 'x' is 'one'",
     ]
 

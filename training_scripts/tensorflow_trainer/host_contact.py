@@ -51,7 +51,10 @@ def receive_stop_notices(on_notice: Callable[[], None], *, port: int = STOP_PORT
 
 
 def send_stop_notice(host: str, *, port: int = STOP_PORT) -> None:
-    """Notify the coordinator. Errors are ignored, so the caller must repeat it until the coordinator has ended."""
+    """Send a stop notice to the coordinator, which runs on `host`.
+
+    Errors are ignored, so the caller must repeat the call until the coordinator has ended.
+    """
     with (
         suppress(OSError),
         socket.create_connection((host, port), timeout=STOP_TIMEOUT_S) as connection,

@@ -155,7 +155,7 @@ class Replicated:
         """
 
         @tf.function
-        def synchronise() -> None:
+        def synchronize() -> None:
             self._strategy.run(
                 lambda: tf.distribute.get_replica_context().all_reduce(
                     tf.distribute.ReduceOp.SUM, tf.constant(1.0)
@@ -163,7 +163,7 @@ class Replicated:
             )
 
         try:
-            synchronise()
+            synchronize()
         except tf.errors.OpError as error:
             log.info("another host left first: %s", type(error).__name__)
         if self.is_chief:

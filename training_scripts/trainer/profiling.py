@@ -58,7 +58,7 @@ class StepTraces:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Run step `number` in this context, traced if it is in a span."""
+        """Trace the training step that the `with` body runs, if its `number` is in one of the spans."""
         if self._running is None:
             with self._logging_errors():
                 self._begin(number)

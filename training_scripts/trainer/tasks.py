@@ -111,7 +111,7 @@ class TableTask:
     """Prediction of one column from the others; a sample is a row.
 
     For classes the loss is the cross-entropy in nats, for numbers the squared error of the
-    standardised target.
+    standardized target.
     """
 
     layout: TableLayout

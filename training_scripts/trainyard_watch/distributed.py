@@ -277,7 +277,7 @@ def _device(local_rank: int) -> torch.device:
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
     """Return the number of CPU threads for this rank: `requested`, or an equal part of the processors if it is 0.
 
-    Ranks of different containers on one machine share its processors; they are recognised by the kernel's boot id.
+    Ranks of different containers on one machine share its processors; they are recognized by the kernel's boot id.
     """
     if requested:
         return requested
@@ -287,5 +287,5 @@ def choose_num_threads(ranks: Ranks, requested: int) -> int:
         if boot_id.exists()
         else str(ranks.rank // max(1, ranks.local_world_size))
     )
-    neighbours = ranks.gather(here).count(here)
-    return max(1, available_cpus() // neighbours)
+    neighbors = ranks.gather(here).count(here)
+    return max(1, available_cpus() // neighbors)

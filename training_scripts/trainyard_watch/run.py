@@ -105,7 +105,7 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
 class Run:
     """One rank's run of a training loop. Every rank must call the same methods in the same order.
 
-    A script creates it by `watch`, after the process group is initialised: in a `with` statement, or in two lines,
+    A script creates it by `watch`, after the process group is initialized: in a `with` statement, or in two lines,
     `run = watch(model, optimizer).start()` and `run.step(loss=loss)`.
 
     Args:

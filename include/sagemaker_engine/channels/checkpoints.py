@@ -47,7 +47,7 @@ CHUNK_BYTES = 1 << 17
 LOOK_S = 0.1
 """Seconds between two checks for deletions during an upload."""
 MOST_PAUSES = 20
-"""Longest pause between two synchronisations while they fail, as a multiple of the normal pause."""
+"""Longest pause between two synchronizations while they fail, as a multiple of the normal pause."""
 MOST_NAMES = 5
 
 
@@ -64,7 +64,7 @@ class NotInS3Error(S3Error):
         rest = f" and {len(refused) - MOST_NAMES} more" if len(refused) > MOST_NAMES else ""
         cause = f"{worst.code} ({worst.status}): {worst.message}"
         super().__init__(
-            worst.code, f"cannot synchronise {named}{rest} with {location.uri}: {cause}"
+            worst.code, f"cannot synchronize {named}{rest} with {location.uri}: {cause}"
         )
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class MirroredFolder:
         """Copy all objects whose key begins with the prefix into the folder; return the number of bytes.
 
         The files are copies and not links, because a script may append to its own checkpoint. A prefix without a final
-        slash also matches its neighbours: `.../run-1` matches `.../run-16/step-2`, which becomes `6/step-2`.
+        slash also matches its neighbors: `.../run-1` matches `.../run-16/step-2`, which becomes `6/step-2`.
 
         Raises:
             InputDataError: The bucket does not exist, an object cannot be read, or two objects need the same path.
@@ -308,8 +308,8 @@ class Mirrors:
 
         Args:
             folders: By instance name, or by `<instance> <name>` if an instance has several.
-            interval_s: Pause between two synchronisations in seconds; it grows while they fail.
-            retrier: Retry policy of the last synchronisation.
+            interval_s: Pause between two synchronizations in seconds; it grows while they fail.
+            retrier: Retry policy of the last synchronization.
             warn: Logs a sentence for an instance, when an outage of S3 begins and when it ends.
         """
         by_host: dict[str, list[_Mirror]] = {}
@@ -333,7 +333,7 @@ class Mirrors:
                 each.abandon()
 
     def finish(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """Synchronise once more, to upload everything, and end the threads.
+        """Synchronize once more, to upload everything, and end the threads.
 
         Args:
             gone_at: time.monotonic() of the loss of each lost host; files that are not uploaded by then are lost. For
@@ -367,10 +367,10 @@ class _HostMirror(threading.Thread):
         self._ended = threading.Event()
         self._is_abandoned = False
         self.left: list[NotInS3Error] = []
-        """Errors of the last synchronisation, with the files that were not uploaded."""
+        """Errors of the last synchronization, with the files that were not uploaded."""
 
     def run(self) -> None:
-        """Synchronise until `end`, and once more. Errors are logged; the pauses grow while synchronisations fail."""
+        """Synchronize until `end`, and once more. Errors are logged; the pauses grow while synchronizations fail."""
         pause_s = self._interval_s
         while not self._ended.wait(pause_s):
             results = [each.sync() for each in self._mirrors]
@@ -385,7 +385,7 @@ class _HostMirror(threading.Thread):
             each.abandon()
 
     def end(self) -> None:
-        """Request the last synchronisation, even if the thread was never started."""
+        """Request the last synchronization, even if the thread was never started."""
         self._ended.set()
         if self.ident is None:
             self.start()
@@ -403,7 +403,7 @@ class _Mirror:
         self._folder.abandon()
 
     def sync(self) -> bool:
-        """Synchronise once; return whether everything succeeded."""
+        """Synchronize once; return whether everything succeeded."""
         try:
             self._folder.sync()
         except NotInS3Error as error:
@@ -416,7 +416,7 @@ class _Mirror:
         return True
 
     def finish(self, retrier: Retrier) -> NotInS3Error | None:
-        """Synchronise a last time, with retries; return the error if some files were not uploaded."""
+        """Synchronize a last time, with retries; return the error if some files were not uploaded."""
 
         def ask() -> None:
             try:
@@ -426,7 +426,7 @@ class _Mirror:
                 raise
 
         try:
-            retrier.ask(ask, what=f"last synchronisation of {self.name}")
+            retrier.ask(ask, what=f"last synchronization of {self.name}")
         except NotInS3Error as error:
             if self._folder.is_abandoned:
                 return None

@@ -154,7 +154,10 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds that have begun and are not over; `count` does not end them."""
+        """Return the faults of these kinds that are in effect now: they have begun and are not over.
+
+        A fault that has already occurred `count` times is included, too, until its `duration_s` is over.
+        """
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 

@@ -23,7 +23,10 @@ BYTES_PER_MEGABYTE = 1_000_000
 
 @dataclass(slots=True, kw_only=True)
 class HostLines:
-    """Bandwidths of one attempt; `subject` is the name of the attempt in the fault store's records."""
+    """Network lines between the hosts of one attempt and S3; faults limit their bandwidth.
+
+    `subject` is the name of the attempt in the fault store's records.
+    """
 
     fault_store: FaultStore
     job: str

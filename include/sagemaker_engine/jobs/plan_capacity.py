@@ -2,7 +2,7 @@
 
 The service documents that jobs are Pending until a window begins, and between two windows; that the instances are
 terminated from 30 minutes before the end of a window; that MaxPendingTimeInSeconds counts in Active plans only; and
-that a job that was Pending for two days fails. ADR 0084 describes the undocumented behaviour.
+that a job that was Pending for two days fails. ADR 0084 describes the undocumented behavior.
 """
 
 from __future__ import annotations

@@ -137,9 +137,10 @@ class Supervision:
         self._kill_at = time.monotonic()  # The others cannot finish without the failed one.
 
     def _look_for_order(self) -> None:
-        """End the job if `order` returns a reason.
+        """Begin to stop all instances if `order` returns a reason, or if the deadline has passed.
 
-        If a loss of hosts was announced, but the hosts still exist, the job ends with the order's reason instead.
+        After the notice of a loss of hosts, the deadline is ignored. A reason from `order` then replaces the
+        loss as the reason for the job's end.
         """
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:

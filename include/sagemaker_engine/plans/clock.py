@@ -50,7 +50,10 @@ class PlanClock:
         return DEFAULT_CATALOGUE if changed is None else read_catalogue(changed)
 
     def report(self) -> dict[str, Any]:
-        """Return the seconds by which the clock is ahead, and the catalogue, in the form of JSON."""
+        """Return the state of the clock and of the catalogue as JSON-safe data.
+
+        The keys are `ahead_s`, the seconds by which the clock is ahead, and `catalogue`, the reservable instances.
+        """
         return {_AHEAD: self.ahead_s(), _CATALOGUE: as_json(self.catalogue())}
 
     def change(self, document: object) -> None:

@@ -87,7 +87,7 @@ class Reservation:
         return any(now < each.ends_at - TERMINATION_LEAD_S for each in self.windows)
 
     def extended(self, *, hours: float) -> Self:
-        """Return the reservation with a longer last window."""
+        """Return a copy of the reservation whose last window ends `hours` later."""
         last = self.windows[-1]
         longer = replace(last, ends_at=last.ends_at + hours * HOUR_S)
         return replace(self, windows=(*self.windows[:-1], longer))

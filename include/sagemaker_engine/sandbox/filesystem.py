@@ -142,10 +142,10 @@ def _show_system(root: str) -> None:
 
 
 def _show_etc(root: str) -> None:
-    """Bind the machine's /etc as a whole, if a file can be mounted over /etc/environment later.
+    """Show the machine's /etc in the instance, so that a file can be mounted over /etc/environment later.
 
-    This needs a regular file. Otherwise bind the entries of /etc one by one, and create an empty
-    /etc/environment.
+    If the machine's /etc/environment is a regular file, its /etc is bound as a whole. Otherwise the other
+    entries of /etc are bound one by one, and an empty /etc/environment is created.
     """
     theirs = Path(ENVIRONMENT)
     if theirs.is_file() and not theirs.is_symlink():

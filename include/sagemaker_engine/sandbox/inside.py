@@ -27,7 +27,7 @@ FILL_TRIES = 1000
 def cut_cables(holder: int, indices: Sequence[int]) -> None:
     """Detach the virtual cables (veth) of these instances from the bridge, so that no packet reaches or leaves them.
 
-    `holder` is the id of the cluster process. As with a real cable, no error is signalled: connections block.
+    `holder` is the id of the cluster process. As with a real cable, no error is signaled: connections block.
 
     Raises:
         OSError: The kernel rejects it.

@@ -126,7 +126,10 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _stop_columns(self, reason: str) -> dict[str, Any]:
-        """Return the columns, by name, that record a stop by the search for this reason."""
+        """Return columns of a job's stored row, name -> value, which record that the search stops the job.
+
+        `reason` is the reason for the stop.
+        """
 
     @abstractmethod
     def _reason_to_end(self, jobs: list[Job]) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ PATHS = ("root", "images_folder", "image_files")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Location and behaviour of one engine.
+    """Location and behavior of one engine.
 
     - `time_scale`: factor on waits that do no work (the 120 s grace period of a stop, the polling of
       checkpoints). 1.0 is the pace of AWS, 0.01 a hundredth of it. It never scales values that a user

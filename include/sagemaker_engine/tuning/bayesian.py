@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.tuning.observations import Observation
     from sagemaker_engine.tuning.ranges import Point, Space
 
-NUM_SPREAD, NUM_NEAR, NUM_CENTRES = 400, 100, 3
+NUM_SPREAD, NUM_NEAR, NUM_CENTERS = 400, 100, 3
 """Number of candidates spread over the space, number of candidates near each best point, and number of best points."""
 FIRST_REACH, NARROWING, NUM_ROUNDS = 0.1, 2.5, 5
 """First distance of near candidates as a share of each range, its divisor per round, and the number of rounds."""
@@ -116,30 +116,30 @@ def _most_promising(
     point or near a running trial are avoided.
     """
     is_categorical = process.kernel.is_categorical
-    centres = process.points[process.losses.argsort(kind="stable")[:NUM_CENTRES]]
+    centers = process.points[process.losses.argsort(kind="stable")[:NUM_CENTERS]]
     candidates = rng.random((NUM_SPREAD, len(space.ranges)))
     reach = FIRST_REACH
     for _ in range(NUM_ROUNDS + 1):
-        near = [_near(each, reach, is_categorical, rng) for each in centres]
+        near = [_near(each, reach, is_categorical, rng) for each in centers]
         candidates = _as_written(space, np.vstack([candidates, *near]))
         promise = process.log_expected_improvement(candidates)
         promise[_are_at_one_of(process.points, candidates)] -= NO_PROMISE
         promise[_are_near_one_of(running, candidates)] -= NO_PROMISE
-        candidates = centres = candidates[[promise.argmax()]]
+        candidates = centers = candidates[[promise.argmax()]]
         reach /= NARROWING
     return np.asarray(candidates[0])
 
 
-def _near(centre: Floats, reach: float, is_categorical: Flags, rng: np.random.Generator) -> Floats:
-    """Return random points around `centre`; `reach` is the standard deviation of a change.
+def _near(center: Floats, reach: float, is_categorical: Flags, rng: np.random.Generator) -> Floats:
+    """Return random points around `center`; `reach` is the standard deviation of a change.
 
     Values outside of 0 to 1 are mirrored at the border. Categories are drawn at random.
     """
-    shape = (NUM_NEAR, len(centre))
-    moved = np.abs(centre + reach * rng.standard_normal(shape))
+    shape = (NUM_NEAR, len(center))
+    moved = np.abs(center + reach * rng.standard_normal(shape))
     moved = np.clip(np.where(moved > 1, 2 - moved, moved), 0, 1)
     changed = np.where(is_categorical, rng.random(shape), moved)
-    return np.where(rng.random(shape) < CHANGED_SHARE, changed, centre)
+    return np.where(rng.random(shape) < CHANGED_SHARE, changed, center)
 
 
 def _are_at_one_of(points: Floats, candidates: Floats) -> Flags:
@@ -154,7 +154,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Round the positions of integers and categories to the centres of their intervals.
+    """Round the positions of integers and categories to the centers of their intervals.
 
     Changes `shares` in place and returns it.
     """

@@ -95,7 +95,7 @@ class Range:
     def share_of(self, text: str) -> float:
         """Return the position of a value on the range's scale, from 0 to 1; the inverse of `at`.
 
-        Each category and each integer covers an interval of the scale; its position is the centre of this interval.
+        Each category and each integer covers an interval of the scale; its position is the center of this interval.
         The position is 0.5 for the only value of a range.
 
         Example: on a logarithmic scale from 0.0001 to 1, the position of 0.01 is 0.5.

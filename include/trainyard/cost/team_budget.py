@@ -64,7 +64,8 @@ class RunSpend:
 
         Args:
             spent_usd: sum of the known costs of its ledger.
-            is_final: whether the ledger has every cost; if not, the counted amount does not decrease.
+            is_final: whether the ledger has every cost. If so, nothing stays reserved; otherwise enough
+                stays reserved that `counted_usd` does not decrease.
         """
         open_usd = 0.0 if is_final else max(0.0, self.counted_usd - spent_usd)
         return replace(self, spent_usd=spent_usd, reserved_usd=open_usd)

@@ -33,7 +33,7 @@ class Platform(StrEnum):
 
     @classmethod
     def of(cls, project: Path) -> Platform:
-        """Return the platform of a project, recognised by the files that its tools create."""
+        """Return the platform of a project, recognized by the files that its tools create."""
         dockerfile = project / "Dockerfile"
         image = dockerfile.read_text(encoding="utf-8") if dockerfile.is_file() else ""
         if (project / ".astro").is_dir() or "astronomer" in image or "astro-runtime" in image:

@@ -259,7 +259,7 @@ def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[
         f"recomputation {each.batching.recompute.value}"
     )
     yield (
-        f"modelled: {each.step.total:.3g} s per step, {format_duration(3600 * each.hours)} and "
+        f"modeled: {each.step.total:.3g} s per step, {format_duration(3600 * each.hours)} and "
         f"{format_usd(each.cost_usd)} in total, on demand"
     )
     yield f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"

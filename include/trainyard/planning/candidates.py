@@ -25,7 +25,7 @@ RESERVED_BYTES = 2 * BYTES_PER_GIB
 USABLE_SHARE = 0.95
 """Usable share of the remaining memory. The rest is lost to fragmentation of the caching allocator."""
 START_UP_H = 0.1
-"""Billed hours before the first step: image, data, compilation. An estimate; it favours small clusters for short
+"""Billed hours before the first step: image, data, compilation. An estimate; it favors small clusters for short
 trainings."""
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 

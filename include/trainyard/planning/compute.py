@@ -217,7 +217,7 @@ def _exposed(took_s: float, *, hidden_behind_s: float) -> float:
 
 
 def _ring_seconds(num_bytes: float, num_ranks: int, mesh: Mesh, cluster: Cluster) -> float:
-    """Return the seconds of one gather or scatter of `num_bytes` over `num_ranks` neighbouring ranks.
+    """Return the seconds of one gather or scatter of `num_bytes` over `num_ranks` neighboring ranks.
 
     A ring passes every byte once over each link within an instance, and once over the network between instances. The
     tensor-parallel ranks of an instance share its network.

@@ -10,7 +10,7 @@ class Mesh:
     """Degrees of parallelism; their product is the number of ranks.
 
     The order of the axes from the innermost to the outermost is tp, dp_shard, dp_replicate, pp. The ranks of a
-    tensor-parallel group are neighbours in an instance.
+    tensor-parallel group are neighbors in an instance.
 
     Attributes:
         dp_replicate: replicas of the model, or of its shards, each with different samples.

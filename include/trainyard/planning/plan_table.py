@@ -105,7 +105,7 @@ def _rejected(rejected: Sequence[Rejection]) -> Iterator[str]:
 def _sources() -> str:
     prices = catalogue()
     return (
-        f"Modelled, not measured. Speeds of {speeds_date()}, prices of {prices.date} in {prices.region}, on demand; "
+        f"Modeled, not measured. Speeds of {speeds_date()}, prices of {prices.date} in {prices.region}, on demand; "
         "formulas and their comparison with published figures: docs/distribution.md."
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 AS_FAST = 1.10
 """Per cluster, the planner chooses the simplest layout with a step time of at most this multiple of the lowest one.
-Modelled step times are not more exact (tests/planning/test_published.py)."""
+Modeled step times are not more exact (tests/planning/test_published.py)."""
 AS_CHEAP = 1.05
 """The first plan has the fewest instances of all plans with a cost (or time) of at most this multiple of the lowest."""
 

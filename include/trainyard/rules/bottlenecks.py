@@ -33,7 +33,7 @@ class BatchSize(Rule):
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)
-    NEEDS = f"{GPUS}: CPU, GPU utilisation and GPU memory"
+    NEEDS = f"{GPUS}: CPU, GPU utilization and GPU memory"
     cpu_threshold_p95: float = 70.0
     gpu_threshold_p95: float = 70.0
     gpu_memory_threshold_p95: float = 70.0
@@ -78,7 +78,7 @@ class _BatchSize(RuleState[HostSample]):
 class _Bottleneck(Rule):
     """Base of the rules that count samples in which another resource is busy while a GPU is not.
 
-    CPU utilisation is the mean of all cores; AWS's code required one busy core.
+    CPU utilization is the mean of all cores; AWS's code required one busy core.
     """
 
     ORIGIN = Origin.PROFILER
@@ -129,7 +129,7 @@ class CPUBottleneck(_Bottleneck):
     because the start of a job is CPU-bound.
     """
 
-    NEEDS = f"{GPUS}: CPU and GPU utilisation"
+    NEEDS = f"{GPUS}: CPU and GPU utilization"
     ROBUST: ClassVar[Mapping[str, Any]] = {"patience": 1000}
     gpu_threshold: float = 10.0
     cpu_threshold: float = 90.0
@@ -153,7 +153,7 @@ class IOBottleneck(_Bottleneck):
     Documented: threshold 50, I/O 50, GPU 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
     """
 
-    NEEDS = f"{GPUS}: I/O wait and GPU utilisation"
+    NEEDS = f"{GPUS}: I/O wait and GPU utilization"
     gpu_threshold: float = 70.0
     io_threshold: float = 50.0
     patience: int = 1000

@@ -94,15 +94,15 @@ class _GPUMemoryIncrease(_PerGpu):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowGPUUtilization(Rule):
-    """A GPU's 95th percentile of utilisation is below `threshold_p95`, or its 5th percentile below `threshold_p5`.
+    """A GPU's 95th percentile of utilization is below `threshold_p95`, or its 5th percentile below `threshold_p5`.
 
     Either the GPU has too little work, or its work is irregular. Documented: 70, 10, patience 1000, window 500.
-    Utilisation is the share of time in which any kernel ran, not the share of the GPU in use.
+    Utilization is the share of time in which any kernel ran, not the share of the GPU in use.
     """
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)
-    NEEDS = f"{GPUS}: utilisation"
+    NEEDS = f"{GPUS}: utilization"
     threshold_p95: float = 70.0
     threshold_p5: float = 10.0
     patience: int = 1000
@@ -143,7 +143,7 @@ class LoadBalancing(Rule):
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)
-    NEEDS = f"{GPUS} (two at least): utilisation"
+    NEEDS = f"{GPUS} (two at least): utilization"
     ROBUST: ClassVar[Mapping[str, Any]] = {"patience": 1000}
     threshold: float = 0.5
     patience: int = 10
@@ -176,7 +176,7 @@ class _LoadBalancing(RuleState[HostSample]):
             yield Judgement(
                 key=f"{record.host} gpu {one} and {other}",
                 is_violated=distance > self._rule.threshold,
-                text=f"their utilisation differs by a distance of {distance:.2f}",
+                text=f"their utilization differs by a distance of {distance:.2f}",
                 numbers={"distance": distance},
             )
 

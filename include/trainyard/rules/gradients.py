@@ -29,7 +29,7 @@ class VanishingGradient(Rule):
     square is used instead. It is never smaller than the mean, so it does not fall below `threshold` earlier.
 
     The robust profile needs ten violations in a row. The gradient must also be below `relative` of the step's largest,
-    because all gradients of a large model are small. The profile skips biases, because a bias before a normalisation
+    because all gradients of a large model are small. The profile skips biases, because a bias before a normalization
     and a bias of attention keys have the gradient 0. It also skips gradients of exactly 0, which `AllZero` reports. An
     issue is a warning, because unused experts and branches learn nothing either.
 

@@ -33,7 +33,7 @@ class IdleAccelerators(Rule):
     """
 
     READS = (Start, StepRecord, HostSample, Validation, MarkRecord)
-    NEEDS = f"{GPUS}: utilisation, and the times of steps"
+    NEEDS = f"{GPUS}: utilization, and the times of steps"
     IS_PER_RANK = False
     ENDS_WITH_ATTEMPT = True
     ON_REQUEST = "the allowed idle time is the author's choice: stop_if_idle_minutes"
@@ -95,7 +95,7 @@ class _IdleAccelerators(RuleState[Record]):
         if began is None:
             return
         if self._sampled_at < began - _SAMPLE_S:
-            self.why_not = "no utilisation of a GPU is known"
+            self.why_not = "no utilization of a GPU is known"
             return
         seconds = time - max(began, self._busy_at)
         if record.step_seconds is not None:

@@ -68,7 +68,7 @@ def _numbers(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInputImages(Rule):
-    """The mean of a channel over `threshold_samples` images is further from 0 than `threshold_mean`: not normalised.
+    """The mean of a channel over `threshold_samples` images is further from 0 than `threshold_mean`: not normalized.
 
     Source: SageMaker Developer Guide, CheckInputImages.
     """

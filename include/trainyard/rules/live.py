@@ -12,7 +12,7 @@ files in the folder are ignored. A poll is one report of all sizes.
 
 - An incomplete line is kept until the rest of it arrives.
 - A part is read once its predecessor has not grown for one poll, or once the part's own successor exists: in a
-  synchronised folder, the last lines of a part may arrive after the next part.
+  synchronized folder, the last lines of a part may arrive after the next part.
 - A missing part is skipped once a later one has not grown for two polls.
 - An attempt is read once all content of earlier attempts has been read.
 

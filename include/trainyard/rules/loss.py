@@ -148,7 +148,7 @@ class LossSpike(LossRule):
     growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference. Worked:
     after a loss of 2, the thirds of the losses 9 * 2 ** (n / 2) have medians of 2,300, 3e8 and 4e13 after 100 steps,
     which is a divergence; 9 + n / 20 never is. `stop_ratio` is so large because a healthy critic's loss may grow
-    exponentially to 1e9, for example if returns rise from 1 to 100,000 and are not normalised.
+    exponentially to 1e9, for example if returns rise from 1 to 100,000 and are not normalized.
     """
 
     window: int = 100

@@ -142,7 +142,7 @@ class Confusion(Rule):
             yield Judgement(
                 key=f"class {each}",
                 is_violated=right < self.min_diag or wrong > self.max_off_diag,
-                text=f"{right:.0%} of its samples were recognised; another class is {wrong:.0%} of its predictions",
+                text=f"{right:.0%} of its samples were recognized; another class is {wrong:.0%} of its predictions",
                 numbers={"diagonal": right, "off_diagonal": wrong},
             )
 

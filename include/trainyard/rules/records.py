@@ -189,7 +189,7 @@ class HostSample(Record):
 
     @property
     def gpu_percent(self) -> float | None:
-        """Mean utilisation of the host's GPUs in percent; None if there is no GPU or no known utilisation."""
+        """Mean utilization of the host's GPUs in percent; None if there is no GPU or no known utilization."""
         known = [
             each.utilization_percent for each in self.gpus if each.utilization_percent is not None
         ]

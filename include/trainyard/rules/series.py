@@ -31,9 +31,9 @@ def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """Return the standard deviation of the values around their trend, from the differences of neighbours.
+    """Return the standard deviation of the values around their trend, from the differences of neighbors.
 
-    Differences of independent neighbours have sqrt(2) times the deviation; the MAD ignores single spikes. Worked: a
+    Differences of independent neighbors have sqrt(2) times the deviation; the MAD ignores single spikes. Worked: a
     straight line has no noise.
     """
     steps = [b - a for a, b in pairwise(values)]
@@ -44,7 +44,7 @@ def noise_of(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the quantile, interpolated linearly between neighbours. Worked: the 0.95 quantile of 0 ... 100 is 95."""
+    """Return the quantile, interpolated linearly between neighbors. Worked: the 0.95 quantile of 0 ... 100 is 95."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = math.floor(place)

@@ -260,9 +260,10 @@ def read_statistics(
 def _whole_file(
     name: str, lines: Iterable[str], keep: Callable[[Record], Record | None] | None
 ) -> tuple[int, list[tuple[float, Record]]] | None:
-    """Return the attempt number of a file, and its kept records as (time, record).
+    """Return the attempt number of a file and its kept records; None if no record is kept.
 
-    The time is the latest one up to the record. Return None if no record is kept.
+    Each record is returned as (time, record). These times never decrease: a record without a time, or with an
+    earlier one, gets the latest time before it.
     """
     reader, attempt, now = StatisticsReader(name), 0, 0.0
     timed: list[tuple[float, Record]] = []

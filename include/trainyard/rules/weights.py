@@ -60,7 +60,7 @@ class UpdateRatio(Rule):
 
     A ratio below `smallest` counts only while the learning rate is at least `share_of_peak` of the highest so far,
     because updates vanish at the end of a decay. Tensors with a norm of at most `epsilon` are skipped, such as those
-    initialised with zeros.
+    initialized with zeros.
     """
 
     READS = (StepRecord,)

@@ -131,7 +131,10 @@ def puts_statistics(request: Mapping[str, Any]) -> bool:
 
 
 def set_checkpoints(request: dict[str, Any], uri: str) -> None:
-    """Set the S3 prefix of a training request's checkpoints, also in its `place_variables`."""
+    """Set the S3 prefix of a training request's checkpoints.
+
+    Variables of `place_variables` in the request's environment are changed to match; missing ones are not added.
+    """
     request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
     variables, places = request.get("Environment") or {}, place_variables(uri)
     changed = {name: places[name] for name in places.keys() & variables.keys()}

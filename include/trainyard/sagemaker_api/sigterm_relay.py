@@ -41,16 +41,16 @@ def main(program: str) -> int:
 
 def stop(child: subprocess.Popen[bytes], program: str) -> None:
     """Stop the ranks. If torchrun would start them again, end torchrun and the toolkit once the ranks have ended."""
-    signalled = set(signal_ranks(program))
+    signaled = set(signal_ranks(program))
     if RESTARTS in os.environ:
         threading.Thread(
-            target=end_after_ranks, args=(child, program, signalled), daemon=True
+            target=end_after_ranks, args=(child, program, signaled), daemon=True
         ).start()
 
 
-def end_after_ranks(child: subprocess.Popen[bytes], program: str, signalled: set[int]) -> None:
-    """Wait for the end of the signalled ranks. End the toolkit 2 s later, or earlier if new ranks start."""
-    while signalled & {pid for pid, _ in running(program)}:
+def end_after_ranks(child: subprocess.Popen[bytes], program: str, signaled: set[int]) -> None:
+    """Wait for the end of the signaled ranks. End the toolkit 2 s later, or earlier if new ranks start."""
+    while signaled & {pid for pid, _ in running(program)}:
         time.sleep(POLL_S)
     until = time.monotonic() + OWN_END_S
     while child.poll() is None and time.monotonic() < until and not any(running(program)):

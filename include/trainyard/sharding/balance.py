@@ -113,7 +113,7 @@ class _RowShares:
         self._least = 0
 
     def next_numbers(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the shard numbers of the next rows, given their ends in tokens. Neighbours differ by at most 1."""
+        """Return the shard numbers of the next rows, given their ends in tokens. Neighbors differ by at most 1."""
         import numpy as np
 
         starts = np.concatenate([[0], ends[:-1]])

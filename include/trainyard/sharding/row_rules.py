@@ -187,7 +187,10 @@ def _lost_word(marks: dict[str, Loss], part: str, remedy: str) -> str:
 
 
 def _word(marks: dict[str, Loss], loss: Loss) -> str:
-    """Return a new unique word; `marks` maps it to the (part, remedy) to report if the rendered text lacks it."""
+    """Return a new unique word, and store it in `marks` with its `loss`.
+
+    `loss` is the (part, remedy) that is reported if the rendered text lacks the word.
+    """
     word = _MARK.format(number=len(marks))
     marks[word] = loss
     return word

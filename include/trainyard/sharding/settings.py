@@ -146,7 +146,10 @@ class ShardSettings:
 
 
 def settings_of_run(conf: RunConf) -> ShardSettings:
-    """Return the shard settings of a run, with the readers of its training.
+    """Return the shard settings of a run's data.
+
+    Each process of the run's training that reads shards counts as a reader: a loader worker, or a rank
+    without loader workers.
 
     Raises:
         SpecError: the conf's settings contradict each other.

@@ -153,7 +153,7 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
     if unmeasured:
         yield Finding(
             where=where,
-            what="needs instances with NVIDIA GPUs: the utilisation of other accelerators is not measured",
+            what="needs instances with NVIDIA GPUs: the utilization of other accelerators is not measured",
             got=", ".join(unmeasured),
             next_step="remove stop_if_idle_minutes, or choose instances with NVIDIA GPUs",
         )

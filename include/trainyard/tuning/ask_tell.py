@@ -50,7 +50,7 @@ class AskedTrials:
     budget_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the training as JSON-safe data."""
+        """Return this training of a trial as JSON-safe data."""
         return asdict(self)
 
     @classmethod

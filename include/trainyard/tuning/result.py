@@ -28,7 +28,7 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Optimised metric; `type` is `Minimize` or `Maximize`."""
+    """Optimized metric; `type` is `Minimize` or `Maximize`."""
 
     metric_name: str
     type: str

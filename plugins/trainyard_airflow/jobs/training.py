@@ -15,6 +15,7 @@ from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRu
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
 from trainyard.units import format_usd
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.sagemaker_api.training_plan import TrainingPlanState
-    from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.ladder import Placement
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
@@ -160,6 +160,7 @@ class TrainingJobType(JobType):
         if spec.instance_groups:
             return self._place_on_groups(earlier)
         if not rungs:
+            self._check_budget_of_preferences(earlier)
             return UNLIMITED
         plans = {
             index: plan for index, each in enumerate(rungs) if (plan := self._plan(index, each))
@@ -172,14 +173,8 @@ class TrainingJobType(JobType):
             closed_rungs=self._closed(rungs, plans),
         )
         place = self._place_on(placement, earlier, plan=plans.get(placement.index))
-        if spec.budget_usd is not None:
-            rung, max_run_s = placement.rung, place.bounded_run_s(spec.max_run)
-            check_budget(
-                [each.to_dict() for each in earlier],
-                ceiling_usd=attempt_ceiling(rung, max_run_s=max_run_s),
-                on=str(rung),
-                budget_usd=spec.budget_usd,
-            )
+        ceiling = attempt_ceiling(placement.rung, max_run_s=place.bounded_run_s(spec.max_run))
+        self._check_budget(earlier, ceiling_usd=ceiling, on=str(placement.rung))
         return place
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> JobPlace:
@@ -203,15 +198,39 @@ class TrainingJobType(JobType):
         )
         price = 0.0 if spec.training_plan else mean_price(instances)
         per_s = usd_per_s(price, sum(instances.values()))
-        if is_new and spec.budget_usd is not None:
-            run_s = place.bounded_run_s(spec.max_run)
+        if is_new:
+            ceiling = None if per_s is None else per_s * place.bounded_run_s(spec.max_run)
+            self._check_budget(earlier, ceiling_usd=ceiling, on=in_words(instances))
+        return place
+
+    def _check_budget_of_preferences(self, earlier: Sequence[JobSnapshot]) -> None:
+        """Check the budget for an attempt on the most expensive of the types that the service may choose.
+
+        Types in a training plan count as free.
+        """
+        spec = self.spec
+        rungs = [
+            CapacityRung(
+                instance_type=each.instance_type,
+                instance_count=each.instance_count or spec.instance_count or 1,
+            )
+            for each in spec.instance_preferences
+            if not each.training_plan_arns
+        ]
+        ceilings = [attempt_ceiling(each, max_run_s=spec.max_run) for each in rungs]
+        ceiling = max((each for each in ceilings if each is not None), default=None)
+        self._check_budget(earlier, ceiling_usd=ceiling, on=" or ".join(map(str, rungs)))
+
+    def _check_budget(
+        self, earlier: Sequence[JobSnapshot], *, ceiling_usd: float | None, on: str
+    ) -> None:
+        if self.spec.budget_usd is not None:
             check_budget(
                 [each.to_dict() for each in earlier],
-                ceiling_usd=None if per_s is None else per_s * run_s,
-                on=in_words(instances),
-                budget_usd=spec.budget_usd,
+                ceiling_usd=ceiling_usd,
+                on=on,
+                budget_usd=self.spec.budget_usd,
             )
-        return place
 
     def _plan(self, index: int, rung: CapacityRung) -> TrainingPlanState | None:
         from trainyard_airflow.hooks.training_plans import rung_plan

@@ -31,7 +31,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
     """Return the cause of the search's end.
 
     If a search reaches its own time limit, the service stops it and reports the same status as after a stop by a
-    person. Such a stop is therefore recognised by the search's duration.
+    person. Such a stop is therefore recognized by the search's duration.
 
     Args:
         search: snapshot of the ended search.

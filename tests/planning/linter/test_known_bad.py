@@ -1,7 +1,7 @@
 """Every bad combination that AWS's documents, the SDKs' sources and users' threads name has its case.
 
 `SOURCES` has a row for each statement: what it says, where it stands, and the cases that show it. A case is a bad job
-that is found and its neighbour that is not: those of `test_linter.CASES`, and `REFUSED`, which a spec itself refuses.
+that is found and its neighbor that is not: those of `test_linter.CASES`, and `REFUSED`, which a spec itself refuses.
 What a search cannot have and the service's limits have tables of their own below.
 """
 
@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_bad_combination_is_refused_and_its_neighbour_is_not(case: str) -> None:
+def test_a_bad_combination_is_refused_and_its_neighbor_is_not(case: str) -> None:
     bad, severity, says, good = REFUSED[case]
 
     assert [each.severity for each in findings(bad) if says in str(each)] == [severity]

@@ -1,4 +1,4 @@
-"""Each combination that is known to be bad is found, and its neighbour that is right is not."""
+"""Each combination that is known to be bad is found, and its neighbor that is right is not."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def findings(changes: dict[str, Any]) -> tuple[Finding, ...]:
 
 
 E, W = Severity.ERROR, Severity.WARNING
-# name: (bad job, severity, what is said, the neighbouring good job)
+# name: (bad job, severity, what is said, the neighboring good job)
 CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     # strategy x instance
     "smddp on p5": (
@@ -708,7 +708,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_combination_is_found_and_its_neighbour_is_not(case: str) -> None:
+def test_a_bad_combination_is_found_and_its_neighbor_is_not(case: str) -> None:
     bad, severity, says, good = CASES[case]
 
     said = [each for each in findings(bad) if says in str(each)]
@@ -723,7 +723,7 @@ def test_every_combination_of_the_table_has_a_case() -> None:
     assert {each.what for each in support_table().combinations} <= shown
 
 
-def test_a_neighbour_that_is_right_in_everything_has_no_finding() -> None:
+def test_a_neighbor_that_is_right_in_everything_has_no_finding() -> None:
     assert findings({}) == ()
 
 

@@ -158,7 +158,7 @@ RUNS: Mapping[str, FaultRun] = {
     "one gpu": FaultRun(fault="one GPU of two works", training=faulty.OneGpu),
     "gpu leak": FaultRun(fault="GPU memory grows", training=faulty.GrowingGpus),
     "padding": FaultRun(fault="mostly padding", training=Training, data="padded", hyperparameters={"max_steps": 60}),
-    "images": FaultRun(fault="images not normalised", training=faulty.Images, hyperparameters={"max_steps": 60}),
+    "images": FaultRun(fault="images not normalized", training=faulty.Images, hyperparameters={"max_steps": 60}),
     "lopsided": FaultRun(
         fault="40 to 1 labels", training=Training, data="lopsided",
         hyperparameters={**VALIDATED, "max_steps": 100},

@@ -185,7 +185,7 @@ class DeepSigmoids(OwnModel):
 
 
 class TinyWeights(OwnModel):
-    """Weights so small that the gradient vanishes, by initialisation alone."""
+    """Weights so small that the gradient vanishes, by initialization alone."""
 
     network = staticmethod(lambda: stacked(nn.SiLU, depth=6, scale=1e-4))
 
@@ -421,7 +421,7 @@ def busy_cores(count: int) -> Iterator[None]:
 
 
 class Images(Faulty):
-    """A small convolutional network on images whose second channel was not normalised."""
+    """A small convolutional network on images whose second channel was not normalized."""
 
     at = 1
 

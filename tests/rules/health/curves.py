@@ -476,13 +476,13 @@ def penalty_from_zero(draw: Draw) -> LossCurve:
 
 
 def value_of_rising_returns(draw: Draw) -> LossCurve:
-    """A critic without normalised returns, up to scores of 100,000: its error is squared."""
+    """A critic without normalized returns, up to scores of 100,000: its error is squared."""
     returns = _s_curve(draw, begin=draw.uniform(0.2, 0.7), length=draw.uniform(0.01, 0.1))
     loss = 0.01 + 10 ** draw.uniform(1, 9) * returns**2 * draw.spread(0.4)
     return draw.curve(loss, constant(10), norm=np.sqrt(loss) * draw.spread(0.5))
 
 
-def unlabelled_batches(draw: Draw) -> LossCurve:
+def unlabeled_batches(draw: Draw) -> LossCurve:
     """Cross entropy of batches that have no label: the loss is NaN and the gradient is zero."""
     loss, norm = draw.power_law() * (1 + draw.noise(0.03)), draw.spread(0.3)
     for at in draw.integers(1, draw.n - 5, 6):
@@ -492,9 +492,9 @@ def unlabelled_batches(draw: Draw) -> LossCurve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=facts)
 
 
-def unlabelled_batches_without_norm(draw: Draw) -> LossCurve:
+def unlabeled_batches_without_norm(draw: Draw) -> LossCurve:
     """The same from a script that records no gradient norm."""
-    return replace(unlabelled_batches(draw), norm=None)
+    return replace(unlabeled_batches(draw), norm=None)
 
 
 def infinite_losses_of_fp16(draw: Draw) -> LossCurve:
@@ -528,8 +528,8 @@ FAMILIES: Mapping[str, Callable[[Draw], LossCurve]] = {
         pre_training_with_spikes, momentum_contrast, moving_target, regression, regression_in_bursts,
         classification_to_zero, early_plateau, uneven_steps, longer_texts_later, fast_first_epoch, slow_checkpoints,
         rare_class, overflowing_scaler, skipped_batches, reference,
-        adversarial_term, penalty_from_zero, value_of_rising_returns, unlabelled_batches,
-        unlabelled_batches_without_norm, infinite_losses_of_fp16,
+        adversarial_term, penalty_from_zero, value_of_rising_returns, unlabeled_batches,
+        unlabeled_batches_without_norm, infinite_losses_of_fp16,
     )
 }  # fmt: skip
 

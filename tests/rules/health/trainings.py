@@ -24,7 +24,7 @@ WIDTH = 64
 
 
 def after_batch_norm() -> nn.Module:
-    """Return layers whose biases have no gradient: the normalisation takes them away."""
+    """Return layers whose biases have no gradient: the normalization takes them away."""
     layers = [nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()]
     return nn.Sequential(
         *layers, nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)

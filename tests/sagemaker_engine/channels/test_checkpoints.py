@@ -76,17 +76,17 @@ def test_a_restored_file_that_is_deleted_is_deleted_in_s3(
     assert keys(objects) == []
 
 
-def test_a_prefix_takes_its_neighbours_and_they_go_up_below_it(
+def test_a_prefix_takes_its_neighbors_and_they_go_up_below_it(
     tmp_path: Path, objects: ObjectStore, mirrored: MirroredFolder
 ) -> None:
     objects.put(BUCKET, "run/checkpoints/step-1", b"own")
-    objects.put(BUCKET, "run/checkpoints-16/step-2", b"neighbour")
+    objects.put(BUCKET, "run/checkpoints-16/step-2", b"neighbor")
 
     mirrored.restore()
 
-    assert (tmp_path / "folder" / "-16" / "step-2").read_bytes() == b"neighbour"
+    assert (tmp_path / "folder" / "-16" / "step-2").read_bytes() == b"neighbor"
     assert mirrored.sync() == 1
-    assert read(objects, "run/checkpoints/-16/step-2") == b"neighbour"
+    assert read(objects, "run/checkpoints/-16/step-2") == b"neighbor"
 
 
 def test_a_file_that_grows_goes_up_as_it_is_and_again(

@@ -209,7 +209,7 @@ def test_seeded_schedule_interrupts_at_the_moment_it_draws(bench: JobBench) -> N
     assert FaultStore(bench.settings.root).scheduled()[0]["subject"].startswith("job/1 of ")
 
 
-def test_neighbour_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(
+def test_neighbor_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(
     bench: JobBench,
 ) -> None:
     put_faults(bench, {"what": "interrupt", "at": {"step": 1}})

@@ -56,7 +56,7 @@ class HeldOut:
 
 
 def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
-    """Return the log-likelihood of each sample's labelled tokens in nats, computed in float32.
+    """Return the log-likelihood of each sample's labeled tokens in nats, computed in float32.
 
     Raises:
         FineTuningError: a likelihood is NaN or infinite.

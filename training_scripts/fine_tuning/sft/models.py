@@ -156,9 +156,10 @@ def adapter_weights(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
 
 
 def set_float32(model: PeftModel, earlier: Mapping[str, Tensor]) -> None:
-    """Make the adapter over a quantized base float32, and set its weights to those of an earlier run.
+    """Convert the adapter's weights to float32; those in `earlier`, of an earlier run's adapter, are restored.
 
-    TRL 1.16 makes a new or earlier adapter bf16, but PEFT makes it float32 at a resume.
+    For an adapter over a quantized base model: TRL 1.16 makes a new or earlier adapter bf16, but PEFT makes it
+    float32 at a resume.
     """
     trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
     for name, each in trained:

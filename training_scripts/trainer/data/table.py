@@ -29,8 +29,8 @@ class TargetColumn:
 
     Attributes:
         is_coded: whether the shards store the numbers of the classes instead of their values.
-        mean: mean that standardises a number.
-        std: standard deviation that standardises a number.
+        mean: mean that standardizes a number.
+        std: standard deviation that standardizes a number.
     """
 
     name: str

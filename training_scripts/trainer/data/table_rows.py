@@ -27,7 +27,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
     - numbers (batch, number columns), float64; NaN if a value is missing;
     - category codes (batch, category columns), int64; -1 if a value is missing;
-    - target (batch): a class number as int64, or a standardised value as float32.
+    - target (batch): a class number as int64, or a standardized value as float32.
     """
 
     def __init__(self, shards: Sequence[Columns], layout: TableLayout) -> None:

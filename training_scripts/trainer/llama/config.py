@@ -151,7 +151,7 @@ def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str
     if ours.vocab_size != theirs.vocab_size:
         findings.append(
             f"the data set has a vocabulary of {ours.vocab_size} tokens, but {file} has vocab_size "
-            f"{theirs.vocab_size}; tokenise the data with the model's own tokenizer.json"
+            f"{theirs.vocab_size}; tokenize the data with the model's own tokenizer.json"
         )
     return findings
 

@@ -34,7 +34,7 @@ class GPT(nn.Module):
         self.register_buffer("rope_cos", cos, persistent=False)
         self.register_buffer("rope_sin", sin, persistent=False)
         if not self.embedding.weight.is_meta:
-            initialise(self, num_layers=config.num_layers, seed=torch.initial_seed())
+            initialize(self, num_layers=config.num_layers, seed=torch.initial_seed())
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of the token that follows each position."""
@@ -47,13 +47,13 @@ class GPT(nn.Module):
 
 
 def logits_of(hidden: Tensor, *, head: nn.Module | None, embedding: nn.Embedding) -> Tensor:
-    """Return the logits (batch, time, vocabulary) of normalised hidden states, by the embedding if `head` is None."""
+    """Return the logits (batch, time, vocabulary) of normalized hidden states, by the embedding if `head` is None."""
     return functional.linear(hidden, embedding.weight) if head is None else head(hidden)
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, *, num_layers: int, prefix: str = "", seed: int) -> None:
-    """Initialise the parameters of a decoder, or of a submodule whose name in the decoder is `prefix`.
+def initialize(module: nn.Module, *, num_layers: int, prefix: str = "", seed: int) -> None:
+    """Initialize the parameters of a decoder, or of a submodule whose name in the decoder is `prefix`.
 
     A parameter depends on the seed and its name only, so each rank can draw its own parameters. Matrices are normal
     with standard deviation 0.02. Projections into the residual stream have 0.02 / sqrt(2 x layers) (Radford et al.
@@ -180,7 +180,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return `hidden` normalised over its last dimension, in its own dtype."""
+        """Return `hidden` normalized over its last dimension, in its own dtype."""
         weight = self.weight.float()  # shards are gathered in the precision of matrix products
         return functional.rms_norm(hidden.float(), weight.shape, weight, self.eps).to(hidden.dtype)
 

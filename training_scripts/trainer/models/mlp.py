@@ -1,4 +1,4 @@
-"""A multilayer perceptron for tables: standardised numbers, embedded categories, SiLU layers."""
+"""A multilayer perceptron for tables: standardized numbers, embedded categories, SiLU layers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MLP(nn.Module):
     """Perceptron that maps numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
 
     Numbers are float64, because a column such as a time in unix seconds has differences that float32 does not show.
-    They are standardised before they are cast to the dtype of the weights. A number that is then NaN or infinite is
+    They are standardized before they are cast to the dtype of the weights. A number that is then NaN or infinite is
     missing: it becomes the mean and sets an indicator. A missing category (-1) has its own embedding.
     """
 
@@ -57,7 +57,7 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(width, config.num_outputs))
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
-        """Return logits of the classes, or one standardised number."""
+        """Return logits of the classes, or one standardized number."""
         standard = ((numbers - self.mean) / self.scale).to(self.layers[0].weight.dtype)
         missing = ~standard.isfinite()
         standard = standard.masked_fill(missing, 0.0)

@@ -30,7 +30,7 @@ from torch.distributed.tensor.parallel import (
 
 from trainer.decoder_config import GPTConfig
 from trainer.models import build_empty
-from trainer.models.gpt import GPT, initialise
+from trainer.models.gpt import GPT, initialize
 from trainer.precision import DTYPES
 from trainer.sharding.context_parallel import SequenceShare
 from trainer.sharding.decoder import SpreadDecoder
@@ -72,11 +72,11 @@ def parallelize_model(
         model = whole.to(device)
         if mesh:
             settings = _settings(hp, mesh, device)
-            # The network standardises its numbers in float64, and casts them itself.
+            # The network standardizes its numbers in float64, and casts them itself.
             policy = dataclasses.replace(settings["mp_policy"], cast_forward_inputs=False)
             fully_shard(model, **settings | {"mp_policy": policy})
         return model, share
-    fill = fill or partial(initialise, num_layers=whole.config.num_layers, seed=hp.seed)
+    fill = fill or partial(initialize, num_layers=whole.config.num_layers, seed=hp.seed)
     return _spread_decoder(whole, hp, mesh, device, share=share, fill=fill), share
 
 

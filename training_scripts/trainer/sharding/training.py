@@ -262,7 +262,7 @@ def _outputs(training: ShardedTraining, mesh: RankMesh, batch: tuple[Tensor, ...
 
 
 def _start_library(environ: Mapping[str, str]) -> None:
-    """Initialise SMP (`torch.sagemaker`) if the job has `mp_parameters` and the image has the library.
+    """Initialize SMP (`torch.sagemaker`) if the job has `mp_parameters` and the image has the library.
 
     trainer.sharding implements the parameters with torch alone, so training is the same without the library.
     """

@@ -345,7 +345,7 @@ class Emitter:
         count = len(self._tensors.names)
         for name, values in columns.items():
             if wanted is not None or len(values) != count:
-                own = dict(zip(places or range(count), values, strict=True))
+                own = dict(zip(range(count) if places is None else places, values, strict=True))
                 values = [  # noqa: PLW2901
                     own.get(place) if wanted is None or place in wanted else None
                     for place in range(count)

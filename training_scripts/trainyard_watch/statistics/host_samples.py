@@ -156,7 +156,7 @@ def memory_limit() -> int | None:
 
 
 class GpuReader:
-    """Reader of the utilisation and memory of this host's GPUs (NVML), and of this process's allocator counters."""
+    """Reader of the utilization and memory of this host's GPUs (NVML), and of this process's allocator counters."""
 
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None

@@ -65,7 +65,10 @@ class ModelTensors:
         return tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return sums over whole tensors from `sums` over this rank's parts; unchanged here."""
+        """Return the sum over each whole tensor; `sums` are those over this rank's part of each tensor.
+
+        In this class each rank has the whole tensors, so `sums` is returned unchanged.
+        """
         return sums
 
     def samples(self, tensors: Sequence[Tensor]) -> list[Tensor]:

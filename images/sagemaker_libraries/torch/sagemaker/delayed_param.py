@@ -52,7 +52,7 @@ class DelayedParamIniter:
         self._num_inited += sum(each.numel() for each in module.parameters(recurse=False))
         if self._is_verbose:
             get_logger().info(
-                "%d of %d parameters initialised", self._num_inited, self._num_expected
+                "%d of %d parameters initialized", self._num_inited, self._num_expected
             )
 
     @contextmanager

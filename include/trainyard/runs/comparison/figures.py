@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from trainyard.runs.comparison.findings import Findings
     from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
-COLOURS = ("train", "validation", "speed", "rate", "norm", "gold", "sky", "grey")
+COLORS = ("train", "validation", "speed", "rate", "norm", "gold", "sky", "gray")
 _BYTES_PER_MIB = 1024**2
 
 
 def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
     """Return the charts of speed, efficiency, cost, memory, communication and losses for which there are measures."""
-    colours = colours_of(record)
+    colors = colors_of(record)
     made = (
-        _speed(record, colours),
-        _efficiency(record, findings, colours),
-        _epoch_cost(record, findings, colours),
+        _speed(record, colors),
+        _efficiency(record, findings, colors),
+        _epoch_cost(record, findings, colors),
         _bars_of_bytes(
-            record, colours, "peak_memory_bytes", "Peak memory of a rank", _peak_note(record)
+            record, colors, "peak_memory_bytes", "Peak memory of a rank", _peak_note(record)
         ),
-        _bars_of_bytes(record, colours, "state_bytes", "Model states of a rank", _STATES),
-        _communication(record, colours),
-        _losses(record, colours),
+        _bars_of_bytes(record, colors, "state_bytes", "Model states of a rank", _STATES),
+        _communication(record, colors),
+        _losses(record, colors),
     )
     return [each for each in made if each is not None]
 
 
-def colours_of(record: ComparisonRecord) -> dict[str, str]:
+def colors_of(record: ComparisonRecord) -> dict[str, str]:
     """Return the CSS class of each strategy, in the order in which they were requested."""
     names = list(dict.fromkeys(each.strategy for each in record.cells))
-    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    return {name: COLORS[index % len(COLORS)] for index, name in enumerate(names)}
 
 
 _STATES = (
@@ -49,11 +49,11 @@ _STATES = (
 )
 
 
-def _speed(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+def _speed(record: ComparisonRecord, colors: dict[str, str]) -> Figure | None:
     def speed(cell: CellRecord) -> float | None:
         return cell.measures.samples_per_second
 
-    curves = list(_curves(record, colours, speed))
+    curves = list(_curves(record, colors, speed))
     ideal = _ideal(curves)
     spans = {
         each.strategy: tuple(
@@ -69,25 +69,25 @@ def _speed(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
 
 
 def _efficiency(
-    record: ComparisonRecord, findings: Findings, colours: dict[str, str]
+    record: ComparisonRecord, findings: Findings, colors: dict[str, str]
 ) -> Figure | None:
     def efficiency(cell: CellRecord) -> float | None:
         row = findings.row(cell.name)
         return 100 * row.efficiency if row else None
 
     note = "Speed per rank, relative to the speed per rank at the strategy's fewest ranks."
-    return _rank_figure("Scaling efficiency", list(_curves(record, colours, efficiency)), "%", note)
+    return _rank_figure("Scaling efficiency", list(_curves(record, colors, efficiency)), "%", note)
 
 
 def _epoch_cost(
-    record: ComparisonRecord, findings: Findings, colours: dict[str, str]
+    record: ComparisonRecord, findings: Findings, colors: dict[str, str]
 ) -> Figure | None:
     def usd(cell: CellRecord) -> float | None:
         row = findings.row(cell.name)
         return row.epoch_usd if row else None
 
     note = "At the on-demand price and the measured speed; without start-up."
-    curves = list(_curves(record, colours, usd))
+    curves = list(_curves(record, colors, usd))
     return _rank_figure("Cost of an epoch", curves, "USD, one pass over the data", note)
 
 
@@ -102,9 +102,9 @@ def _rank_figure(title: str, curves: Sequence[Curve], y_label: str, note: str) -
 
 
 def _curves(
-    record: ComparisonRecord, colours: dict[str, str], value: Callable[[CellRecord], float | None]
+    record: ComparisonRecord, colors: dict[str, str], value: Callable[[CellRecord], float | None]
 ) -> Iterator[Curve]:
-    for name, css in colours.items():
+    for name, css in colors.items():
         points = [(c.ranks, value(c)) for c in record.measured if c.strategy == name]
         known = sorted((ranks, height) for ranks, height in points if height is not None)
         if known:
@@ -129,7 +129,7 @@ def _peak_note(record: ComparisonRecord) -> str:
 
 
 def _bars_of_bytes(
-    record: ComparisonRecord, colours: dict[str, str], name: str, title: str, note: str
+    record: ComparisonRecord, colors: dict[str, str], name: str, title: str, note: str
 ) -> Figure | None:
     by_cell = {each.name: getattr(each.measures, name) for each in record.measured}
     most = max((max(each) for each in by_cell.values() if each), default=0)
@@ -137,7 +137,7 @@ def _bars_of_bytes(
     bars = [
         Bar(
             label=each.name,
-            css=f"cell {colours[each.strategy]}",
+            css=f"cell {colors[each.strategy]}",
             value=max(by_cell[each.name]) / size,
             text=format_bytes(max(by_cell[each.name])),
             title=f"{each.name}, by rank: {', '.join(map(format_bytes, by_cell[each.name]))}",
@@ -149,11 +149,11 @@ def _bars_of_bytes(
     return Figure(title=title, svg=svg, note=note) if svg else None
 
 
-def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+def _communication(record: ComparisonRecord, colors: dict[str, str]) -> Figure | None:
     bars = [
         Bar(
             label=each.name,
-            css=f"cell {colours[each.strategy]}",
+            css=f"cell {colors[each.strategy]}",
             value=100 * share,
             text=f"{share:.1%}",
             title=f"{each.name}: {share:.1%} of the steps' time",
@@ -167,11 +167,11 @@ def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure 
     return Figure(title=title, svg=svg, note=note) if svg else None
 
 
-def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+def _losses(record: ComparisonRecord, colors: dict[str, str]) -> Figure | None:
     series = tuple(
         Series(
             label=each.name,
-            css=f"{colours[each.strategy]}{'' if place == 0 else ' dashed'}",
+            css=f"{colors[each.strategy]}{'' if place == 0 else ' dashed'}",
             points=tuple((float(step), loss) for step, loss in each.measures.losses),
         )
         for each, place in _places(record)

@@ -90,7 +90,7 @@ _SMALLER: Mapping[Part, str] = {
     Part.COMMUNICATION: "ranks wait for each other: fewer and larger steps (gradient accumulation, larger micro "
     "batch) or a faster network make it shorter",
     Part.OPTIMIZER: "a fused optimizer, or sharding its state over ranks, makes it shorter",
-    Part.OTHER: "time in a step outside of its parts: logging, synchronisation, statistics",
+    Part.OTHER: "time in a step outside of its parts: logging, synchronization, statistics",
 }
 
 

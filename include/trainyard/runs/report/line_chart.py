@@ -1,4 +1,4 @@
-"""Line chart as inline SVG. Its colours for light and dark are in the page's style sheet."""
+"""Line chart as inline SVG. Its colors for light and dark are in the page's style sheet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Series:
     Attributes:
         label: label in the legend.
         points: (x, y) of the points, in the order of x.
-        css: CSS class of the colour.
+        css: CSS class of the color.
         is_faint: whether the curve is drawn faintly, without legend and tooltip.
         has_dots: whether each point has a dot.
         is_ghost: whether the curve is drawn wide and light below the others, without tooltip.
@@ -153,7 +153,7 @@ def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> s
 
 
 def smoothed(points: tuple[Point, ...], *, window: int) -> tuple[Point, ...]:
-    """Return the centred moving average over `window` points. The window is narrower at both ends, so there is no lag.
+    """Return the centered moving average over `window` points. The window is narrower at both ends, so there is no lag.
 
     Worked example: values 1, 2, 6 with window 3 give 1, 3, 6.
     """

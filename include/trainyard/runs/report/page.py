@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 MOST_SHARD_ROWS = 64
-COLOURS: Mapping[str, str] = {
+COLORS: Mapping[str, str] = {
     Cause.STEPPING: "working",
     Cause.DATA_STALL: "interrupted",
     Cause.CHECKPOINTING: "uploading",
@@ -42,7 +42,7 @@ COLOURS: Mapping[str, str] = {
     Cause.PERSON: "rate",
     Cause.AIRFLOW: "other",
 }
-"""Colour per cause: the name of a variable in the style sheet."""
+"""Color per cause: the name of a variable in the style sheet."""
 _BY = {
     "statistics": "; evaluated while it trained, on the statistics of its ranks",
     "log": "; evaluated on the training log",
@@ -75,7 +75,7 @@ def render_report_html(record: RunRecord) -> str:
         profile=profile_section(record.profile, run_id=record.run_id),
         tuning=tuning_view(record),
         ledger=_ledger(record),
-        colours=COLOURS,
+        colors=COLORS,
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),
         timeline_legend=timeline_legend(record),

@@ -84,7 +84,7 @@ def axis_labels(x: Scale, y: Scale, frame: Frame, *, x_label: str, y_label: str)
 
 
 def block_legend(parts: Iterable[tuple[str, str]]) -> Markup:
-    """Return a legend with a coloured block for each (CSS class, label)."""
+    """Return a legend with a colored block for each (CSS class, label)."""
     item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
     return Markup("").join(item.format(css, label) for css, label in parts)
 

@@ -29,7 +29,7 @@ _LEAST_LABEL_SHARE = 0.07
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One part of stacked areas: its name, the CSS class of its colour, and a value per x."""
+    """One part of stacked areas: its name, the CSS class of its color, and a value per x."""
 
     label: str
     css: str

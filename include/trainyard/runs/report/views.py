@@ -62,7 +62,7 @@ class SplitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """Failure section: the sentence, its labelled details and the findings."""
+    """Failure section: the sentence, its labeled details and the findings."""
 
     headline: str
     details: tuple[Row, ...] = ()
@@ -122,7 +122,7 @@ def verdict_view(record: RunRecord) -> FailureView | None:
         return None
     verdict = record.verdict
     skipped = ", ".join(task.task_id for task in record.tasks if task.state == "skipped")
-    labelled = (
+    labeled = (
         ("evidence", verdict.get("evidence")),
         ("last checkpoint", verdict.get("last_checkpoint") or "none"),
         ("skipped after it", skipped),
@@ -134,7 +134,7 @@ def verdict_view(record: RunRecord) -> FailureView | None:
     )
     return FailureView(
         headline=f"Rule {verdict['rule']} ended the training{at_step(verdict['step'])}",
-        details=tuple((name, str(value)) for name, value in labelled if value),
+        details=tuple((name, str(value)) for name, value in labeled if value),
     )
 
 
@@ -148,7 +148,7 @@ def money_view(record: RunRecord) -> FailureView | None:
     if record.cap_stop is None:
         by = "Idle accelerators"
         next_step = "the section on rules has the evidence: use the GPU or load data faster, and start another run"
-    labelled = (
+    labeled = (
         ("cost of the run", format_usd(spent) + ("" if cap is None else f" of {format_usd(cap)}")),
         ("last checkpoint", stop.last_checkpoint or "none"),
         ("model so far", record.model_package_arn or "not registered"),
@@ -156,7 +156,7 @@ def money_view(record: RunRecord) -> FailureView | None:
     )
     return FailureView(
         headline=f"{by} ended the training{stop.at_step}; its model so far is this run's",
-        details=labelled,
+        details=labeled,
     )
 
 
@@ -166,7 +166,7 @@ def error_view(error: Mapping[str, Any]) -> FailureView:
     Args:
         error: `TrainingRunError.to_dict()`, with the `task_id` of the failed task if it is known.
     """
-    labelled = (
+    labeled = (
         ("task", error.get("task_id")),
         ("error", error.get("error")),
         ("where", error.get("where")),
@@ -177,7 +177,7 @@ def error_view(error: Mapping[str, Any]) -> FailureView:
     findings = tuple(_finding_line(each) for each in error.get("findings", ()))
     return FailureView(
         headline=str(error.get("what") or "The run failed"),
-        details=tuple((name, str(value)) for name, value in labelled if value),
+        details=tuple((name, str(value)) for name, value in labeled if value),
         findings=findings,
         log_tail="\n".join(error.get("log_tail") or ()),
     )

@@ -121,7 +121,10 @@ class PytorchDdp:
 
 
 def _num_ranks(processes_per_host: int | None) -> dict[str, object]:
-    """Return the hyperparameter for the ranks per instance; the toolkit reads MPI's setting for every launcher."""
+    """Return the hyperparameter with the number of ranks per instance; empty if the number is None.
+
+    The hyperparameter is MPI's: the toolkit reads it for every launcher.
+    """
     if processes_per_host is None:
         return {}
     return {"sagemaker_mpi_num_of_processes_per_host": processes_per_host}

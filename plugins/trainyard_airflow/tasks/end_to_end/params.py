@@ -131,7 +131,7 @@ _SECTIONS: Sections = {
         ),
         "text_column": (
             "Text column",
-            "Column with the text to tokenise, or with lists of token ids (not in csv).",
+            "Column with the text to tokenize, or with lists of token ids (not in csv).",
             TEXT_OR_NONE,
         ),
         "target_column": (
@@ -284,7 +284,7 @@ _SECTIONS: Sections = {
         "tuning_ranges": ("Ranges", _RANGES_HELP, _RANGES),
         "tuning_objective": (
             "Objective",
-            "Losses are minimised, throughputs maximised: tokens of the gpt, samples of the mlp.",
+            "Losses are minimized, throughputs maximized: tokens of the gpt, samples of the mlp.",
             {"type": "string", "enum": list(OBJECTIVES)},
         ),
         "tuning_early_stopping": (

@@ -118,7 +118,7 @@ PLAN = """
 
 Ranks ways to train a model, without training: instances, mesh (replicas, shards, tensor and pipeline parallel), micro batch, recomputation, with bytes
 of each accelerator by part, step time, MFU, communication, hours and money, and the reason for each rank or rejection. The log of `plan` has the table,
-and its XCom the same as data. The figures are modelled: formulas, sources and their validation are in `docs/distribution.md`.
+and its XCom the same as data. The figures are modeled: formulas, sources and their validation are in `docs/distribution.md`.
 `make plan CONF=file.json` prints the same.
 """
 
