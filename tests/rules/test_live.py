@@ -461,3 +461,17 @@ def test_declared_learning_rate_is_that_of_the_watched_job(
 
     blamed = {issue.step for rule, issue in found if rule == "LRSanity"}
     assert blamed == (set() if is_right else {1})
+
+
+@pytest.mark.parametrize(("program", "is_certain"), [("train_ddp.py", True), ("own.py", False)])
+def test_one_nan_is_certain_for_a_script_of_trainyard_without_a_conf(
+    program: str, *, is_certain: bool
+) -> None:
+    hyperparameters = {"sagemaker_program": json.dumps(program), "model": "gpt"}
+    live = planned_evaluation(WatchPlan(), since=0.0, hyperparameters=hyperparameters)
+    data = header(0, 1) + line({"kind": "step", "step": 1, "time": 1, "loss": "nan"})
+
+    (piece,) = live.wanted({name(0, 1): len(data)}, is_final=True)
+    live.take(piece, data)
+
+    assert ("NonFinite" in {rule for rule, _ in live.judge()}) is is_certain

@@ -455,6 +455,28 @@ def test_a_rank_with_a_fault_takes_part_in_the_collectives_until_all_ranks_know(
     assert (healthy, unknown, calls_of_a_step()) == (2, 2, 1)
 
 
+def test_a_step_without_gradients_keeps_the_statistics_of_the_others(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    choice = choose(json.dumps({"gradients": {"save_interval": 1}}), None, num_tensors=2)
+    emitter = Emitter(ModelTensors(model), None, choice=choice)
+    emitter.writer = PartWriter(tmp_path, header={"rank": 0, "attempt": 1})
+
+    for step in (1, 2):
+        emitter.begin_step(step)
+        if step == 2:
+            model(torch.ones(1, 2)).sum().backward()
+        emitter.measure()
+        emitter.end_step(loss=0.5)
+    emitter.close()
+
+    assert not emitter.is_degraded
+    (part,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in part.read_text().splitlines()[1:]]
+    first, second = (line["tensors"]["gradients"]["l2"] for line in lines)
+    assert first == [None, None]
+    assert min(second) > 0
+
+
 @pytest.mark.parametrize("broken", ["activations", "checksums", "gradients", "weights", "inputs"])
 def test_a_fault_of_any_statistic_costs_statistics_only(tmp_path, caplog, broken):
     layers = [torch.nn.Linear(2, 2)] + [Sparse()] * (broken == "activations")

@@ -76,7 +76,10 @@ def declared(script: Path) -> type[Hyperparameters] | None:
 
 
 def answer(job: Mapping[str, Any]) -> list[str] | str:
-    """Return the findings about a job, or one text if the script's class, which may be a user's, raises an error."""
+    """Return the findings about a job's hyperparameters, or the error's text if the script raises an error.
+
+    The findings come from the hyperparameter class of the job's script, which may be a user's.
+    """
     try:
         return judge(
             Path(job["entry_point"]),

@@ -156,7 +156,7 @@ class Box:
         answer = os.read(self._up[0], 4000)
         if not answer.startswith(b"."):
             raise OSError(
-                f"instance {self.instance.name}: {answer.decode() or 'died during its set-up'}"
+                f"instance {self.instance.name}: {answer.decode() or 'its process was killed during the set-up'}"
             )
 
     def go_on(self) -> None:

@@ -1,4 +1,7 @@
-"""Imports of the warm parent: the modules that jobs import, without starting a thread or using a GPU."""
+"""Imports modules that jobs need into the warm parent, the process from which job processes are forked.
+
+The imports must not start a thread or use a GPU: a fork would then be unsafe.
+"""
 
 from __future__ import annotations
 

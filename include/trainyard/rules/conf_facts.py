@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.records import Facts
@@ -11,6 +12,11 @@ from trainyard.specs.run_conf import warmup_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SCRIPTS = frozenset(
+    f"train_{each}.py"
+    for each in ("ddp", "fsdp", "deepspeed", "horovod", "huggingface", "tensorflow")
+)
+"""Trainyard's scripts, whose hyperparameters have the names of a `RunConf`."""
 MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
 MOST_SKIPPED_STEPS = 5  # likewise
 
@@ -79,6 +85,16 @@ def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> 
         return conf
     changed = {**(conf.get("hyperparameters") or {}), "learning_rate": rate}
     return {**conf, "hyperparameters": changed, "on_rule_stop": {}}
+
+
+def facts_of_job(hyperparameters: Mapping[str, str]) -> Facts:
+    """Return the facts in the hyperparameters of a job for which there is no conf.
+
+    There are none unless the job runs one of Trainyard's scripts: the meaning of a user's hyperparameters is unknown.
+    """
+    settings = decoded(hyperparameters)
+    program = PurePosixPath(str(settings.get("sagemaker_program")))
+    return facts_of({"model": "gpt", **settings}) if program.name in SCRIPTS else Facts()
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:

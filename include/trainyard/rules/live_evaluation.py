@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainyard.rules.conf_facts import conf_of_job, facts_of
+from trainyard.rules.conf_facts import conf_of_job, facts_of, facts_of_job
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.evaluation import Evaluation
 from trainyard.rules.live import LiveFeed
@@ -41,7 +41,8 @@ def planned_evaluation(
     Raises:
         SpecError: the rules are invalid.
     """
-    facts = facts_of(conf_of_job(plan.conf, hyperparameters or {}))
+    of_job = hyperparameters or {}
+    facts = facts_of(conf_of_job(plan.conf, of_job)) if plan.conf else facts_of_job(of_job)
     rules = [
         replace(each, left_out=BY_THE_SERVICE) if each.name in judged_elsewhere else each
         for each in configured_rules(plan.rules)

@@ -49,7 +49,7 @@ def uploaded_until(now: float, *, trains_since: float | None) -> float:
 
 
 def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield (file name, content) of each piece of a statistics file in one object.
+    """Yield (file name, content) of each piece in one object; a piece is a part of the statistics file of this name.
 
     Args:
         bundle: the object's content.

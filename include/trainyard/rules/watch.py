@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainyard.errors import ContractError, SpecError, shortened
-from trainyard.rules.conf_facts import decoded, facts_of
+from trainyard.rules.conf_facts import facts_of_job
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import rules_document
 from trainyard.rules.evaluation import MOST_DETAILS, RuleStatus
@@ -65,7 +65,7 @@ class RunningWatch:
         self._failed: str | None = None
         self._trains_since: float | None = None
         rules, self._faults = _read_rules(spec["rules"])
-        facts = facts_of({"hyperparameters": decoded(spec.get("hyperparameters") or {})})
+        facts = facts_of_job(spec.get("hyperparameters") or {})
         self._live = LiveEvaluation(rules, facts, since=float(spec.get("since", 0.0)))
 
     def run(self, orders: IO[str]) -> None:

@@ -38,11 +38,11 @@ class MonitoredTraining:
 
     @property
     def hosts(self) -> list[str]:
-        """Values of the dimension `Host`, one for every instance of every attempt."""
+        """Values of the dimension `Host`, one for every instance of every attempt, attempt by attempt."""
         return [
             f"{job}/algo-{number}"
-            for number in range(1, self.num_hosts + 1)
             for job in self.job_names
+            for number in range(1, self.num_hosts + 1)
         ]
 
 

@@ -159,8 +159,8 @@ def losses_of(
     """Return (part, remedy) for each kind of part of a conversation that its rendered text lacks.
 
     A unique word is added to each part. If the rendered text lacks the word, the template leaves out the part.
-    The remedy is empty for the thinking of earlier answers. Templates of models with thinking also leave it out when
-    the model answers, so it may be missing.
+    The remedy is empty for the thinking of earlier answers, because this loss is intended: such templates leave it
+    out of each prompt, too.
 
     Args:
         messages: a conversation of valid messages.

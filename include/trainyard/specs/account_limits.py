@@ -109,7 +109,10 @@ class AccountLimits(FromMapping):
             )
         for name in self.required:
             if not self._has(spec, name):
-                yield _missing(name.value)
+                takes_no_key = name is Required.VOLUME_KMS_KEY and any(
+                    map(has_local_storage, instance_types(spec))
+                )
+                yield _missing(name.value, next_step=_NO_KEY if takes_no_key else None)
         for tag in self.required_tags:
             if tag not in (spec.tags or {}):
                 yield _missing(f"tags.{tag}")
@@ -149,12 +152,18 @@ class AccountLimits(FromMapping):
         return bool(getattr(spec, name))
 
 
-def _missing(name: str) -> Finding:
+def _missing(name: str, *, next_step: str | None = None) -> Finding:
     return Finding(
         where=name,
         what="is missing, but the connection's job_limits require it",
-        next_step=f"set {name} in trainyard.job_defaults of the connection's extra, or in the job's spec",
+        next_step=next_step
+        or f"set {name} in trainyard.job_defaults of the connection's extra, or in the job's spec",
     )
+
+
+_NO_KEY = (
+    "replace the instance types that have local NVMe storage: a job with such a type accepts no key"
+)
 
 
 def _outside(where: str, values: Sequence[str], globs: Sequence[str]) -> Iterator[Finding]:

@@ -117,9 +117,10 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Return this Airflow's id for the bucket after another task had some seconds to store it.
+    """Return this Airflow's id from its variable, which another task may be about to store.
 
-    The wait ends as soon as the stored id is `owner`. None if no id is stored at its end.
+    The variable is read again for some seconds, until it has the id `owner` of the marker. None if it is still not
+    set.
     """
     own = None
     for seconds in _PAUSES_S:

@@ -30,7 +30,10 @@ class JobPlace:
     max_runtime_s: int | None = None
 
     def bounded_run_s(self, max_run_s: int) -> int:
-        """Return `max_run` limited to the rest of the cap; the service then ends the job even without a trigger."""
+        """Return `max_run`, limited to the seconds that the rest of the cost cap pays for.
+
+        The service then ends the job in time, even if no trigger watches it.
+        """
         return max_run_s if self.max_billed_s is None else min(max_run_s, int(self.max_billed_s))
 
     def facts(self) -> dict[str, Any]:

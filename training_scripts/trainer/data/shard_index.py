@@ -77,7 +77,10 @@ class ChannelIndex:
 
     @property
     def shares(self) -> dict[str, int]:
-        """Return source name -> number of parts of the mixture; empty for a single data set."""
+        """Return the weight of each source of a mixture, as a whole number; empty for a single data set.
+
+        A source's share of the samples is its weight, divided by the sum of all weights.
+        """
         return {each["name"]: int(each["parts"]) for each in self.content.get("sources") or ()}
 
     def of_source(self, name: str) -> ChannelIndex:

@@ -75,7 +75,10 @@ def _efficiency(
         row = findings.row(cell.name)
         return 100 * row.efficiency if row else None
 
-    note = "Speed per rank, relative to the speed per rank at the strategy's fewest ranks."
+    note = (
+        "Speed per rank, relative to the strategy's at the comparison's fewest ranks, or to the "
+        "reference's if the strategy was not trained with so few."
+    )
     return _rank_figure("Scaling efficiency", list(_curves(record, colors, efficiency)), "%", note)
 
 

@@ -74,7 +74,7 @@ class Findings:
     cheapest: str | None
 
     def row(self, name: str) -> FindingRow | None:
-        """Return the row of a cell, or None if the cell was not measured."""
+        """Return the row of one training of the comparison, or None if the training was not measured."""
         return next((each for each in self.rows if each.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

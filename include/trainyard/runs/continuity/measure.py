@@ -229,9 +229,9 @@ class Coverage:
 
 
 def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
-    """Return how often the sample positions of a start's surviving steps are covered by its step lines.
+    """Return how often each sample of the steps after `resumed_at`, up to and including `until`, was used.
 
-    These are the steps after `resumed_at`, up to and including `until`; later steps were rolled back.
+    The samples of a step are those in the step's log line. The steps after `until` were rolled back.
     """
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:

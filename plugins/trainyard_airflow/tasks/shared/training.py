@@ -1,4 +1,4 @@
-"""Data on a run's training for other tasks: the plan of its watch, and its part of a model's lineage."""
+"""Data on a run's training for other tasks: which rules watch it, and what a model's lineage has about it."""
 
 from __future__ import annotations
 
