@@ -78,6 +78,13 @@ def refusal(*wanted: object) -> str:
     return str(raised.value)
 
 
+@pytest.mark.parametrize(("name", "value", "least"), [("persistence", 0, 1), ("warm_up", -1, 0)])
+def test_a_rule_that_could_never_report_is_refused(name: str, value: int, least: int) -> None:
+    text = refusal({"rule": "LossSpike", "parameters": {name: value}})
+
+    assert f"rules[0].{name}: is too small; got {value}; allowed: at least {least}" in text
+
+
 def test_the_catalogue_has_every_rule_with_its_origin() -> None:
     origins = {
         origin: {name for name, rule in RULES.items() if rule.ORIGIN is origin} for origin in Origin

@@ -83,7 +83,7 @@ def test_an_expression_counts_as_it_is_told_and_shows_its_operands() -> None:
     ("expression", "why"),
     [
         ("step_seconds > 1", "step_seconds was not observed"),
-        ("previous(loss, 100) > loss", "loss is not known for 100 steps"),
+        ("previous(loss, 100) > loss", "loss has no value that is at least 100 steps old"),
         ("loss / (learning_rate - 0.1) > 1", "division by zero"),
         ("log(-loss) > 1", "math domain error"),
         ("mean(validation_accuracy, 10) > 1", "validation_accuracy was not observed"),
@@ -216,6 +216,8 @@ def test_a_rule_that_fails_says_nothing_of_the_training(tmp_path: Path) -> None:
         ("mine.py:too_hat", {}, "did you mean 'too_hot'?"),
         ("mine.py:StepRecord", {}, "has no function and no Rule dataclass named StepRecord"),
         ("mine.py:too_hot", {"limt": 1}, "got an unexpected keyword argument 'limt'"),
+        ("mine.py:too_hot", {"warm_up": "abc"}, "rules[0].warm_up: has the wrong type or value"),
+        ("mine.py:too_hot", {"persistence": 2.9}, "rules[0].persistence: has the wrong type"),
         ("mine.py:Low", {"limt": 1}, "did you mean 'limit'?"),
         ("bad.py:f", {}, "bad.py raises an error"),
     ],

@@ -467,7 +467,7 @@ def test_declared_learning_rate_is_that_of_the_watched_job(
 def test_one_nan_is_certain_for_a_script_of_trainyard_without_a_conf(
     program: str, *, is_certain: bool
 ) -> None:
-    hyperparameters = {"sagemaker_program": json.dumps(program), "model": "gpt"}
+    hyperparameters = {"sagemaker_program": json.dumps(program), "precision": "fp32"}
     live = planned_evaluation(WatchPlan(), since=0.0, hyperparameters=hyperparameters)
     data = header(0, 1) + line({"kind": "step", "step": 1, "time": 1, "loss": "nan"})
 

@@ -416,7 +416,7 @@ def broken(folder: Path, _: Documents) -> None:
         (wrong_index, "a Megatron index does not match its array"),
         (index_alone, "a Megatron index has no array file"),
         (wide, "every second id is 0"),
-        (odd, "1 bytes are left over"),
+        (odd, "the file ends with 1 bytes of an id"),
         (floats, "a NumPy file is not an array of token ids"),
         (splits, "several splits of a Hugging Face data set"),
         (broken, "a source file cannot be read"),

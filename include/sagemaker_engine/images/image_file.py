@@ -176,7 +176,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
     layer = header.get("layer", "python")
     if layer not in {"python", "environment"}:
         raise ImageFileError(
-            f"{place}: layer is {layer!r}; allowed: python (no other packages), environment "
+            f"{place}: layer is {layer!r}; allowed: python (only the packages in this file), environment "
             "(also the packages of Trainyard's own environment)"
         )
     named = BUILD_FILE.findall(header.get("build-environment", ""))

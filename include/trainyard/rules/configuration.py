@@ -30,7 +30,7 @@ from trainyard.rules.rule import Rule, RuleAction, RuleProfile
 from trainyard.specs.reading import read_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 DEFAULT = "default"
@@ -188,12 +188,25 @@ def _configured(value: object, *, where: str, folder: Path | None) -> Configured
     else:
         parameters = spec.parameters
         rule = make_rule(str(spec.rule), parameters, profile=spec.profile, where=where)
+    if findings := list(_too_small(rule, where=where)):
+        raise SpecError(findings)
     return ConfiguredRule(
         name=spec.name or rule.name,
         rule=rule,
         severity=spec.severity or rule.SEVERITY,
         action=spec.action,
     )
+
+
+def _too_small(rule: Rule, *, where: str) -> Iterator[Finding]:
+    for name, least in (("warm_up", 0), ("persistence", 1)):
+        if (value := getattr(rule, name)) < least:
+            yield Finding(
+                where=f"{where}.{name}",
+                what="is too small",
+                got=str(value),
+                allowed=f"at least {least}",
+            )
 
 
 def _rule_of_file(

@@ -139,8 +139,13 @@ def _function_rule(
                 allowed=f"{name}{inspect.signature(function)}",
             )
         ) from error
-    counts = {key: int(value) for key, value in own.items()}
-    return FunctionRule(function=function, parameters=rest, **counts)
+    counts = read_spec(Rule, own, where=where)
+    return FunctionRule(
+        function=function,
+        parameters=rest,
+        warm_up=counts.warm_up,
+        persistence=counts.persistence,
+    )
 
 
 def _module(path: Path, *, where: str) -> ModuleType:

@@ -280,7 +280,7 @@ def _looked_back(name: str, of: str, num_steps: int) -> Compiled:
         if name == "previous":
             before = own.at(own.steps[-1] - num_steps)
             if before is None:
-                raise _Unknown(f"{of} is not known for {num_steps} steps")
+                raise _Unknown(f"{of} has no value that is at least {num_steps} steps old")
             return before
         return WINDOWS[name](own.last(num_steps))
 

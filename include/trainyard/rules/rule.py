@@ -114,7 +114,7 @@ class Rule(ABC):
     | READS | kinds of records that the rule reads |
     | NEEDS | required data, for the text of `not evaluated` |
     | IS_PER_RANK | whether each rank is evaluated separately |
-    | SHARED | fields with the same values on all ranks: only the lowest rank with one of them is read; empty: all are |
+    | SHARED | fields that are equal on all ranks, so the lowest rank with one is read. Empty: all ranks are read |
     | ROBUST | parameters of the robust profile, over the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |

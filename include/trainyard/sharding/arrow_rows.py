@@ -156,9 +156,9 @@ def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
                 "an Arrow file has data after its end",
                 job_name="sharding",
                 where=file.name,
-                got=f"{source.size()} bytes, of which the first stream has {end}",
-                allowed="one stream, or one file",
-                next_step="store each stream or file separately, or write all batches to one file",
+                got=f"{source.size()} bytes; the first Arrow stream ends at byte {end}",
+                allowed="a single Arrow stream, or a single table in Arrow's file format",
+                next_step="store joined streams or tables as separate files, or write all batches with one writer",
             )
 
 

@@ -104,7 +104,10 @@ def _read_once(context: PassContext, table: Table) -> Written:
 def _content_types(
     context: PassContext, plans: Sequence[ColumnPlan], schema: pa.Schema, encoder: TableEncoder
 ) -> dict[str, str]:
-    """Return the content type of each column by name, as for `Written.types`."""
+    """Return the content type of each column by name: a dtype, `bool`, `category`, or a kind of time.
+
+    Whole numbers of a text format have the prefix `EXACT`, unless the column has numbers that float64 cannot represent.
+    """
     types = {plan.name: content_type(plan, schema.field(plan.name).type) for plan in plans}
     if context.reading.data_format in TYPED:
         return types

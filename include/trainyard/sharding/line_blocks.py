@@ -213,7 +213,8 @@ class _Streams(io.RawIOBase):
             stored = first or self._raw.read(_STORED_BYTES)
         if num_zeros % _PADDING_BYTES:
             raise OSError(
-                f"{num_zeros} zero bytes behind stream {self._number} are not a multiple of {_PADDING_BYTES}"
+                f"{num_zeros} zero bytes behind stream {self._number}, but padding has a multiple of "
+                f"{_PADDING_BYTES} bytes: the file is damaged"
             )
         if stored:
             self._stream = self._decompressor()

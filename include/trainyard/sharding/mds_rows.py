@@ -106,7 +106,7 @@ def _sample(
     given = iter(_numbers(stream, num_given).tolist())
     sizes = [next(given) if column.size is None else column.size for column in columns]
     if sum(sizes) + num_given * _SIZE.itemsize != size:
-        raise ValueError(f"the sizes of the values of {sample.name} do not match its size")
+        raise ValueError(f"{sample.name} is damaged: the sizes of its values do not match its size")
     for column, value_bytes in zip(columns, sizes, strict=True):
         place = f"column {column.name!r}"
         if column.decode is None:

@@ -183,7 +183,10 @@ def numbers_of(field: Field, dtype: np.dtype[Any]) -> list[Any]:
     """
     wire_type = VARINT if dtype.kind in "iu" else {4: FIXED32, 8: FIXED64}[dtype.itemsize]
     if field.wire_type not in {wire_type, BYTES}:
-        raise ValueError(f"field {field.number} has the wire type {field.wire_type}, not {dtype}")
+        raise ValueError(
+            f"field {field.number} has the wire type {field.wire_type}; numbers of type {dtype} have {wire_type} or "
+            f"{BYTES}: the record is damaged, or of another format"
+        )
     if wire_type != VARINT:
         return _listed(np.frombuffer(field.content, dtype))
     if field.wire_type == VARINT:

@@ -127,7 +127,9 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
             kind, values = field.number, []  # the last kind counts
         for each in fields(content_of(field)):
             if each.number != 1:
-                raise ValueError(f"not a list of a tf.train.Feature: it has a field {each.number}")
+                raise ValueError(
+                    f"not a BytesList, FloatList or Int64List: it has a field {each.number}"
+                )
             if kind == _TEXTS:
                 values.append(text_of(content_of(each), column=column, place=place))
             else:

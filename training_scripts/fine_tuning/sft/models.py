@@ -54,9 +54,9 @@ class ModelOrigin:
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):
             raise FineTuningError(
-                "the channel init has a whole model: an adapter for it cannot be used with the base model; "
-                "set base_model (the channel model) to the model of init_from (the channel init) and remove "
-                "init_from, or set artifact to 'merged'"
+                "the channel init has a whole model, but artifact is 'adapter', and an adapter of that model does not "
+                "fit the base model; set base_model to the address in init_from, and remove init_from (in a job: the "
+                "channels model and init), or set artifact to 'merged'"
             )
         if BASE in channels:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else PEFT queries the hub about the base

@@ -231,8 +231,8 @@ class RowTokenizer:
         if found != text:
             raise FineTuningError(
                 f"{where}: the answers in the {{% generation %}} blocks of the chat template cannot be located, "
-                "because the template changes or repeats a block's text outside of the block; use filters such as trim inside "
-                "the block, or remove the {% generation %} tags"
+                "because the template changes or repeats a block's text outside of the block; use filters such as trim "
+                "inside the block, or remove the {% generation %} tags"
             )
         start = common_length(given, text)
         return text, [(max(start, begin), end) for begin, end in spans if end > start]
