@@ -127,7 +127,7 @@ def test_entry_is_there_before_the_job_and_its_task_need_not_live_to_settle_it(
     ledger = ledger_of(task, aws_connection)
     name = made.task_jobs(task.context).name_of(1)
     assert only(ledger.reconciled()).name == name
-    assert not ledger.reconciled().is_empty
+    assert not ledger.reconciled().is_settled
     sagemaker.stop_training_job(TrainingJobName=name)
     sagemaker.get_waiter("training_job_completed_or_stopped").wait(
         TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
@@ -140,7 +140,7 @@ def test_intent_whose_job_never_came_to_be_is_settled_once_no_create_can_be_unde
     aws_connection, task
 ):
     ledger_of(task, aws_connection).intend(PaidKind.TRAINING, "no-such-job", task_id="train")
-    assert not ledger_of(task, aws_connection, age_s=60).reconciled().is_empty
+    assert not ledger_of(task, aws_connection, age_s=60).reconciled().is_settled
     later = ledger_of(task, aws_connection, age_s=3600)
     assert only(later.reconciled()).status == NEVER_CREATED
 
@@ -156,8 +156,8 @@ def test_job_that_came_after_its_entry_was_closed_opens_it_again(
 
     made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
 
-    assert not later.reconciled().is_empty
-    assert not ledger_of(task, aws_connection).read().is_empty
+    assert not later.reconciled().is_settled
+    assert not ledger_of(task, aws_connection).read().is_settled
     sagemaker.stop_training_job(TrainingJobName=name)
 
 
@@ -295,7 +295,7 @@ def test_job_with_a_warm_pool_is_settled_with_the_pool_once_it_is_released(
     ledger = ledger_of(task, aws_connection)
 
     assert not only(ledger.read()).is_settled, "the pool still costs money"
-    assert not ledger.reconciled().is_empty
+    assert not ledger.reconciled().is_settled
     retained_s = 0
     while retained_s < 2:
         pool = sagemaker.describe_training_job(TrainingJobName=result["job_name"])["WarmPoolStatus"]

@@ -65,12 +65,12 @@ def test_intent_that_never_came_to_be_costs_nothing() -> None:
     assert (entry.status, entry.cost_usd, entry.is_settled) == (NEVER_CREATED, 0.0, True)
 
 
-def test_ledger_is_empty_once_every_entry_is_settled() -> None:
+def test_ledger_is_settled_once_every_entry_is_settled() -> None:
     open_ledger = Ledger.of([INTENT.settled(ENDED, at=200.0), INTENT])
-    assert not open_ledger.is_empty
+    assert not open_ledger.is_settled
     assert open_ledger.to_dict()["unsettled"] == ["job"]
-    assert Ledger.of([INTENT.settled(ENDED, at=200.0)]).is_empty
-    assert Ledger.of([]).is_empty
+    assert Ledger.of([INTENT.settled(ENDED, at=200.0)]).is_settled
+    assert Ledger.of([]).is_settled
 
 
 def test_total_is_unknown_when_one_cost_is() -> None:

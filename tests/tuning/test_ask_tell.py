@@ -14,8 +14,8 @@ from trainyard.tuning.ask_tell import (
     LONG,
     NUM_ROUNDS,
     SHORT,
-    AskedTrials,
     TrialResult,
+    TrialTraining,
     ask,
     rung_steps,
     winner,
@@ -35,7 +35,7 @@ def search(**params: Any) -> SearchSettings:
     return found
 
 
-def loss(asked: AskedTrials) -> float:
+def loss(asked: TrialTraining) -> float:
     """Return a loss that the learning rate decides, and that more steps make smaller."""
     return (math.log10(asked.values["learning_rate"]) + 2) ** 2 + 100 / asked.num_steps
 
@@ -150,7 +150,7 @@ def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
     values = {"learning_rate": 0.01, "warmup_steps": 3, "precision": "fp32"}
     told = [
         TrialResult(
-            asked=AskedTrials(number=n, rung=SHORT, num_steps=100, values=values),
+            asked=TrialTraining(number=n, rung=SHORT, num_steps=100, values=values),
             objective=objective,
         )
         for n, objective in enumerate((None, math.nan, 2.0, 3.0), 1)
@@ -164,7 +164,7 @@ def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
 def test_the_winner_is_the_best_of_those_trained_long(objective: str) -> None:
     def told(number: int, rung: int, value: float | None) -> TrialResult:
         return TrialResult(
-            asked=AskedTrials(number=number, rung=rung, num_steps=STEPS[rung]), objective=value
+            asked=TrialTraining(number=number, rung=rung, num_steps=STEPS[rung]), objective=value
         )
 
     wanted = search(tuning_objective=objective)

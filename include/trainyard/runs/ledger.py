@@ -149,7 +149,7 @@ class Ledger:
         return tuple(each for each in self.entries if not each.is_settled)
 
     @property
-    def is_empty(self) -> bool:
+    def is_settled(self) -> bool:
         """True if no resource of the run still costs money."""
         return not self.unsettled
 

@@ -32,8 +32,8 @@ SHORT, LONG = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTrials:
-    """One training to run, which belongs to a trial.
+class TrialTraining:
+    """One training of a trial: the short one, or the long one of a good trial.
 
     Attributes:
         number: number of the trial, from 1.
@@ -50,7 +50,7 @@ class AskedTrials:
     budget_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return this training of a trial as JSON-safe data."""
+        """Return the training as JSON-safe data."""
         return asdict(self)
 
     @classmethod
@@ -63,7 +63,7 @@ class AskedTrials:
 class TrialResult:
     """Result of one training; `objective` is None if the training failed or never logged it."""
 
-    asked: AskedTrials
+    asked: TrialTraining
     objective: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TrialResult:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the result from the data of `to_dict`."""
-        return cls(asked=AskedTrials.from_dict(data["asked"]), objective=data["objective"])
+        return cls(asked=TrialTraining.from_dict(data["asked"]), objective=data["objective"])
 
 
 def rung_steps(search: SearchSettings, *, max_steps: int) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def ask(
     steps: tuple[int, int],
     is_last: bool,
     seed: int,
-) -> list[AskedTrials]:
+) -> list[TrialTraining]:
     """Return the next trainings to run.
 
     These are long trainings of the best trials, followed by short trainings of new trials.
@@ -114,18 +114,18 @@ def ask(
     ranked = _ranked(shorts, search)
     deserving = ranked if is_last else ranked[: len(shorts) // REDUCTION]
     batch = [
-        AskedTrials(
+        TrialTraining(
             number=each.asked.number, rung=LONG, num_steps=steps[LONG], values=each.asked.values
         )
         for each in deserving
         if each.asked.number not in long
     ][:count]
     first = len({each.asked.number for each in results}) + 1
-    pending: list[AskedTrials] = list(batch)
+    pending: list[TrialTraining] = list(batch)
     for number in range(first, first + (0 if is_last and results else count - len(batch))):
         values = _draw(search, results, pending, number=number, seed=seed)
         pending.append(
-            AskedTrials(number=number, rung=SHORT, num_steps=steps[SHORT], values=values)
+            TrialTraining(number=number, rung=SHORT, num_steps=steps[SHORT], values=values)
         )
     return pending
 
@@ -153,7 +153,7 @@ def _ranked(results: Sequence[TrialResult], search: SearchSettings) -> list[Tria
 def _draw(
     search: SearchSettings,
     results: Sequence[TrialResult],
-    pending: Sequence[AskedTrials],
+    pending: Sequence[TrialTraining],
     *,
     number: int,
     seed: int,
@@ -186,7 +186,7 @@ def _draw(
 
 def _frozen(
     results: Sequence[TrialResult],
-    pending: Sequence[AskedTrials],
+    pending: Sequence[TrialTraining],
     distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
     """Return the trials as Optuna's frozen trials, one per trial.

@@ -122,7 +122,7 @@ class TeamSpend:
         While a job is not over or a cost is unknown, the amount that counts for the run does not decrease.
         """
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
-        is_final = ledger.is_empty and ledger.total_usd is not None
+        is_final = ledger.is_settled and ledger.total_usd is not None
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:

@@ -50,7 +50,7 @@ class TrialJobOperator(SageMakerJobOperator):
     has failed, and the search continues.
 
     Args:
-        trial: the trial (`AskedTrials.to_dict()`), the mapped argument. The function given as
+        trial: the training (`TrialTraining.to_dict()`), the mapped argument. The function given as
             `spec` reads it.
     """
 

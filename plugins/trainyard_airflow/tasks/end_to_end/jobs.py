@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.run_conf_tuning import SearchSettings
-    from trainyard.tuning.ask_tell import AskedTrials
+    from trainyard.tuning.ask_tell import TrialTraining
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
@@ -235,7 +235,7 @@ def trial_training_spec(
     dataset_uri: str,
     role: str,
     trial_id: str,
-    asked: AskedTrials,
+    asked: TrialTraining,
 ) -> TrainingJobSpec:
     """Return the training job of one trial of a search in rounds (`tune_mapped`).
 

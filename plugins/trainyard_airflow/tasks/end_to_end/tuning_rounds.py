@@ -19,8 +19,8 @@ from trainyard.tuning.ask_tell import (
     LONG,
     NUM_ROUNDS,
     SHORT,
-    AskedTrials,
     TrialResult,
+    TrialTraining,
     ask,
     rung_steps,
     winner,
@@ -66,7 +66,7 @@ class AskTrialsOperator(ConnectedOperator):
         self.number = number
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Return the trials of this round, each as `AskedTrials.to_dict()`.
+        """Return the trainings of this round, each as `TrialTraining.to_dict()`.
 
         Raises:
             BudgetExceededError: the search's budget is too small for a single trial.
@@ -243,7 +243,7 @@ class Rounds:
 def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # noqa: ARG001
     """Return the training job of the mapped trial."""
     state, task = RunState.of(context), cast("TrialJobOperator", context["task"])
-    asked = AskedTrials.from_dict(task.trial)
+    asked = TrialTraining.from_dict(task.trial)
     return trial_training_spec(
         state.conf,
         paths=state.paths,
@@ -313,7 +313,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 def trial_result(row: Mapping[str, Any]) -> TrialResult:
     """Return a trial's stored result (a row of `told-<n>.json`) as a result for the study."""
-    return TrialResult(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
+    return TrialResult(asked=TrialTraining.from_dict(row["asked"]), objective=row["objective"])
 
 
 def _results(
@@ -347,7 +347,7 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
 
 
 def _trial(row: Mapping[str, Any], results: Sequence[TrialResult]) -> Trial:
-    asked = AskedTrials.from_dict(row["asked"])
+    asked = TrialTraining.from_dict(row["asked"])
     has_long = any(each.asked.rung == LONG for each in results)
     return Trial(
         training_job_name=row["training_job_name"],

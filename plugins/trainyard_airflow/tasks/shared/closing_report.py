@@ -154,7 +154,7 @@ def closed_ledger(
     deadline = time.monotonic() + limit_s
     try:
         while (
-            not (now := ledger.reconciled(releases_pools=True)).is_empty
+            not (now := ledger.reconciled(releases_pools=True)).is_settled
             and time.monotonic() < deadline
         ):
             names = ", ".join(each.name for each in now.unsettled)
