@@ -166,7 +166,8 @@ class _WholeObject(io.RawIOBase):
         count: int = self._file.readinto(view) if view else 0  # type: ignore[attr-defined]  # unbuffered
         if view and not count:
             raise S3Error(
-                "InternalError", f"{self.info.blob} is shorter than {self.info.size} bytes"
+                "InternalError",
+                f"the file {self.info.blob} of s3://{self._bucket}/{self._key} was cut off; upload the object again",
             )
         self._left -= count
         self._position += count

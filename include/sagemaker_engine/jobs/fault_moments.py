@@ -44,7 +44,7 @@ class Moments:
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without a phase; `subject` is the name of this attempt in the fault store's records."""
+        """Begin before the attempt's first state; `subject` names this attempt in the fault store's records."""
         self._fault_store = fault_store
         self._job = job
         self._subject = subject

@@ -177,10 +177,11 @@ def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, 
 
     - Replicas (every rank has all weights): autocast's copies of all weights at each moment; nothing in fp32.
     - Pipeline stages: all weights and gradients of the stage at each moment, because both stay whole during a step.
-    - Sharded weights (FSDP2), layers split by tensor parallelism, or both:
-      1. The embedding tables, which stay gathered from the forward to the backward pass.
-      2. The tables and one layer. FSDP2 also has the next layer, and with recomputation the previous layer's buffer.
-      3. The tables, one layer (FSDP2: two), and one layer's gradients in both precisions.
+    - Weights sharded by FSDP2, or split by tensor parallelism:
+      1. At the loss: the embedding tables, which stay gathered from the forward to the backward pass.
+      2. In the last layer: the tables and this layer. FSDP2 adds the layer that it gathers next, and with
+         recomputation the buffer of the layer that it gathered before.
+      3. After it: the tables, one layer (FSDP2: two), and one layer's gradients in both precisions.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

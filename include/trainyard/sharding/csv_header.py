@@ -114,8 +114,8 @@ def check_repeated(file: SourceFile, names: list[str], delimiter: str) -> None:
     if "" in twice:
         several = json.dumps(2 * re.escape(delimiter))
         remedy = (
-            f'if the delimiter is {2 * delimiter!r}, set csv_options: {{"sep": {several}}}, because several characters '
-            "are a pattern; otherwise name each column in the header line"
+            f'if the delimiter is {2 * delimiter!r}, set csv_options: {{"sep": {several}}} (several characters '
+            "are a regular expression); otherwise name each column in the header line"
         )
     raise DataError(
         f"a csv file has two columns of the same name: {', '.join(map(repr, twice))}",

@@ -122,5 +122,8 @@ class TuningResult:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ContractError(
-                "the data is not the result of a search", got=f"the keys {', '.join(sorted(data))}"
+                "the data is not the result of a search",
+                got=f"the keys {', '.join(sorted(data))}",
+                allowed="a dict of this release of Trainyard, as the task of the search returned it",
+                next_step="clear the task of the search, which finds its job and returns the result again",
             ) from error

@@ -90,7 +90,7 @@ class ShardedTraining(Training):
         return self.num_parameters
 
     def parallelize(self) -> None:
-        """Set `parallel` and, if there are stages, `pipeline`."""
+        """Set `parallel`, the model that the steps call (it is sharded already), and `pipeline` if there are stages."""
         if self.mesh is None:
             super().parallelize()
             return

@@ -53,7 +53,10 @@ class TorchDistributed:
 
 
 def torchrun_hyperparameters(target: Target, processes_per_host: int | None) -> dict[str, object]:
-    """Return the hyperparameters that select torchrun; for instance groups the SDK sends no instance type."""
+    """Return the hyperparameters that select torchrun, as the SDK sends them.
+
+    A job of instance groups has no `sagemaker_instance_type`.
+    """
     hyperparameters: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
     if target.instance_type is not None:
         hyperparameters["sagemaker_instance_type"] = target.instance_type
