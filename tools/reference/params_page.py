@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
@@ -38,19 +38,10 @@ def render() -> str:
 
 
 def loaded_dags() -> list[DAG]:
-    """Return the DAGs of `dags/`, `train_end_to_end` first.
-
-    Raises:
-        ImportError: a DAG file cannot be loaded.
-    """
+    """Return the DAGs of `dags/`, `train_end_to_end` first."""
     found = []
     for path in sorted(DAGS.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{path} cannot be loaded")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        found += [each for each in vars(module).values() if isinstance(each, DAG)]
+        found += [each for each in run_path(str(path)).values() if isinstance(each, DAG)]
     return sorted(found, key=lambda dag: (dag.dag_id != "train_end_to_end", dag.dag_id))
 
 

@@ -286,9 +286,9 @@ class Training:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Run this process's first step in this context, with a longer timeout if the step compiles the model.
+        """Run this process's first step in this context, which sets the timeout of collectives.
 
-        Collectives have the setup's timeout until a compiling step is done. All other steps have
+        A first step that compiles the model keeps the longer timeout of the setup. All other steps have
         `distributed_timeout_s`.
         """
         if self.hp.compile:

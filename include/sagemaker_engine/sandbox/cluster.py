@@ -77,8 +77,7 @@ class SandboxCluster:
             start_new_session=True,
         )
         theirs.close()
-        if self._process.stdin is None:
-            raise SandboxError("the cluster process has no stdin")
+        assert self._process.stdin is not None  # noqa: S101  # a pipe
         self._process.stdin.write(plan.to_json().encode())
         self._process.stdin.close()
         self._await_ready()
@@ -144,14 +143,19 @@ class SandboxCluster:
             message = self._receive(SETUP_LIMIT_S)
             if message is None:
                 self.close()
-                raise SandboxError(f"the instances were not set up within {SETUP_LIMIT_S:.0f} s")
+                raise SandboxError(
+                    f"the instances were not set up within {SETUP_LIMIT_S:.0f} s; run the job again with less load"
+                )
             if message["event"] == "ready":
                 self._holders = message["pids"]
                 return
             if message["event"] in {"failed", "gone"}:
                 self.close()
                 raise SandboxError(
-                    message.get("message", "the cluster process died during its set-up")
+                    message.get(
+                        "message",
+                        "the process that sets up the instances was killed; run the job again",
+                    )
                 )
 
     def _take(self, timeout_s: float) -> list[InstanceExit]:

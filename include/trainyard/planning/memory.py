@@ -93,8 +93,8 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
     """Yield the bytes of activations and buffers at the moments and on the stages that can be a step's peak.
 
     1. At the loss: the activations of all layers and of the head, and the logits.
-    2. In the backward pass of the stage's last layer: its activations are recomputed, and the values of its inner
-       width have gradients.
+    2. In the backward pass of the stage's last layer: its activations are recomputed, and those inside of its MLP
+       have gradients.
     3. After that layer: its activations are freed. Its gradients exist in both precisions and are not scattered yet.
     """
     size, last = batching.bytes_per_value, mesh.pp - 1

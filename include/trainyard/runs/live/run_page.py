@@ -193,7 +193,9 @@ def _goodput(
 def _spans(
     starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
 ) -> Iterator[TrainingSpan]:
-    """Yield the starts of the processes. Lost work ends when the processes end, or their instances stop.
+    """Yield each start of the training's processes, with the time in which its work was lost.
+
+    The work is lost from the last step that survives until the processes start again or their instances stop.
 
     Args:
         starts: the starts, as in `TrainingEvents.starts`.
