@@ -147,7 +147,7 @@ class Checkpointer:
         self._saver.wait()
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is durable or has failed; its cost may change the interval between checkpoints.
+        """Wait until the last checkpoint is durable or has failed; its cost may change the checkpoint interval.
 
         The cost in seconds is the time that training waited plus the writer's whole processor time, as if the writer
         never ran in parallel to training.

@@ -266,7 +266,7 @@ def _continues(name: str, column: Sequence[str]) -> bool:
 
 
 def _has_look(name: str, column: Sequence[str]) -> bool:
-    """Return whether a column's name looks like its values: several numbers, such as a date, in the form of all values."""
+    """Return whether a column's name has several numbers, as a date has, in the form that all values have."""
     look = _look(name)
     return re.search("9[^a9]+9", look) is not None and {_look(each) for each in column} == {look}
 
