@@ -57,7 +57,9 @@ def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
     assert api.run(DAG_ID, run_id)["note"].startswith("Succeeded; test loss ")
     assert (tasks["train"]["pool"], tasks["train"]["pool_slots"]) == ("training_instances", 2)
     assert (tasks["shard"]["pool"], tasks["shard"]["pool_slots"]) == ("default_pool", 1)
-    assert {"preflight", "shard", "train", "evaluate", "register"} <= deployment.remote_logs()
+    own = {"preflight", "shard", "train", "evaluate", "register"}
+    # Airflow reports a task's success before it uploads the log.
+    deployment.wait(lambda: own <= deployment.remote_logs(), "the tasks' logs in S3")
     assert deployment.has("airflow"), "the wheel's own environment has Airflow"
     assert not deployment.has("torch"), "Airflow's services need no torch"
     checked = [name for name, service in deployment.services.items() if "healthcheck" in service]
