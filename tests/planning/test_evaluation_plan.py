@@ -220,7 +220,7 @@ def test_what_no_processing_type_holds_the_training_measures_at_its_end() -> Non
     plan = planned(**HUGE, precision="fp32")
 
     assert plan.place is Place.TRAINING
-    assert "no type of processing jobs has the memory for the model" in plan.reason
+    assert "no type of processing jobs can evaluate the model" in plan.reason
     assert plan.max_samples > 0
 
 

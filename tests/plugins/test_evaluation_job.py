@@ -36,7 +36,7 @@ def measured(bucket: str) -> LastStepEvaluation:
         job_name="train-1",
         model_artifact=f"s3://{bucket}/measured/train-1/output/model.tar.gz",
         destination=f"s3://{bucket}/measured/evaluation/evaluation.json",
-        reason="no type of processing jobs has the memory for the model",
+        reason="no type of processing jobs can evaluate the model",
     )
 
 

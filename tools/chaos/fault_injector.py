@@ -139,7 +139,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Put the faults that wait for a step into the engine, once."""
+        """Give the engine, once, the faults that it applies when the training reaches their step."""
         if not self._given:
             self._give([each for each in self._pending if _waits_in_engine(each)])
 

@@ -215,7 +215,10 @@ class TensorFlowTraining:
         self._logged_at, self._logged_step, self._digest = now, self._step, 0
 
     def _evaluate(self) -> None:
-        """Measure the validation loss on the first host only; a SIGTERM there ends this without a result."""
+        """Measure the validation loss on the first host; the other hosts store 0.
+
+        After a SIGTERM on the first host, the evaluation ends without a loss.
+        """
         if not self._strategy.is_chief:
             self._validation_loss = 0.0
             return

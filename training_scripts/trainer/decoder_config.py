@@ -36,7 +36,7 @@ class RopeScaling:
 
     @classmethod
     def of(cls, content: Any) -> Self:
-        """Return the scaling in the form of config.json's `rope_scaling`.
+        """Return the scaling that `content` describes in the form of config.json's `rope_scaling`.
 
         Raises:
             ValueError: the content is not a scaling of type llama3; the text describes the allowed content.

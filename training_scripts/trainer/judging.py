@@ -40,8 +40,8 @@ def judge(
 ) -> list[str]:
     """Return the reasons why the script would fail on `ranks` ranks; empty if it declares no hyperparameter class.
 
-    With `init`, return the reasons why the script could not begin with these weights. The result is then empty if a
-    hyperparameter is invalid.
+    With `init`, the arguments of `Hyperparameters.init_findings`, return only the reasons why the script
+    could not begin with the initial weights. The result is then empty if a hyperparameter is invalid.
     """
     kind = declared(script)
     if kind is None:

@@ -105,7 +105,7 @@ class HashedFile:
         return self
 
     def write(self, data: bytes) -> int:
-        """Append data to the file."""
+        """Append data to the file; return the number of bytes written."""
         self._digest.update(data)
         self.num_bytes += len(data)
         return self._file.write(data)

@@ -68,7 +68,7 @@ def _step_of(checkpoint: Path) -> int | None:
 def _stored_step(file: Path) -> int | None:
     """Return the `global_step` in a file of `torch.save`, or None if the file is incomplete.
 
-    The file is not loaded, which could take minutes and run code of the script.
+    The file is not loaded, because loading it could take minutes and run code of the script.
     """
     try:
         with zipfile.ZipFile(file) as archive:  # its list of members is at its end

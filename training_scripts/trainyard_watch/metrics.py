@@ -119,7 +119,11 @@ class MetricsWriter:
             listener(event, values)
 
     def _append(self) -> None:
-        """Append the unwritten events after the last complete write; an error is logged once and not raised."""
+        """Cut off what an incomplete write left in the file, then append the unwritten events.
+
+        If the file cannot be written, the events stay unwritten, and no error is raised. Only the first of
+        several failures in a row is logged.
+        """
         try:
             with self._path.open("r+b", buffering=0) as file:
                 file.truncate(self._num_bytes)

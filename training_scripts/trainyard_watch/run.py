@@ -484,9 +484,13 @@ class Run:
         return self._max_steps is not None and self.num_steps >= self._max_steps
 
     def _is_behind(self, *, of_all_ranks: bool) -> bool:
-        """Return whether to skip a checkpoint because S3 lags behind; the log reports the first one in a row.
+        """Return whether to skip a checkpoint because S3 lags behind; the last one of a run is never skipped.
 
-        If the checkpoint is `of_all_ranks`, all of them must call this, and all return the answer of rank 0.
+        Of consecutive skipped checkpoints, the log reports only the first.
+
+        Args:
+            of_all_ranks: whether all ranks write the checkpoint. All ranks must then call this method, and
+                the result is that of rank 0.
         """
         is_needed = self.is_stopping or self._is_finished
         is_behind = not is_needed and self._folder.is_congested

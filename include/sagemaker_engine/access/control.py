@@ -71,7 +71,8 @@ class AccessControl:
     """Rejects requests that the identity's policies or the account's guard rails do not allow.
 
     An identity without policies may do everything that no guard rail denies. The policies are stored in a file of the
-    engine's state folder. The counts of actions are lost when the process ends.
+    engine's state folder. Requested and denied actions are counted by identity (`report`); the counts are
+    lost when the process ends.
     """
 
     def __init__(

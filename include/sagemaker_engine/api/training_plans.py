@@ -73,11 +73,11 @@ class TrainingPlans:
         }
 
     def search(self, call: Call) -> dict[str, Any]:
-        """Return the offers for a request, or the extensions on offer for a plan.
+        """Return the offers for a request, or the possible extensions of the plan that it names.
 
         Raises:
-            ValidationError: The request names no plan, and its times are contradictory or it has
-                none or both of InstanceType and UltraServerType.
+            ValidationError: A request without a plan has contradictory times, or it does not have
+                exactly one of InstanceType and UltraServerType.
             ResourceNotFoundError: The plan does not exist.
         """
         request = call.request

@@ -196,10 +196,10 @@ class MirroredFolder:
     def _mirror_deletions(
         self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
     ) -> int:
-        """Delete the objects of files that are missing in the scan `found`; add rejected deletions to `refused`.
+        """Delete the objects of files that are missing in the scan `found`; return the number of deletions.
 
-        The next call retries rejected deletions. A scan is not a snapshot and can miss a file that is being replaced,
-        so the existence of each missing file is checked once more.
+        Rejected deletions are added to `refused`, and the next call retries them. A scan is not a snapshot
+        and can miss a file that is being replaced, so the existence of missing files is checked once more.
         """
         changes = 0
         for name in sorted(self._uploaded.keys() - found.keys()):
@@ -250,7 +250,10 @@ class MirroredFolder:
         return 1
 
     def _check_sending(self, path: str) -> None:
-        """Apply deletions in S3 during an upload.
+        """Delete the objects of files that no longer exist on the host.
+
+        The upload of the file `path` calls this method repeatedly. Calls within `LOOK_S` seconds of the
+        last scan do not scan the folder again.
 
         Raises:
             _CutError: The host, or the file being uploaded, no longer exists.

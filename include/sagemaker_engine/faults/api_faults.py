@@ -56,10 +56,11 @@ def answer_fault(
 
 
 def hits(fault: Fault, *, target: str, operation: str) -> bool:
-    """Return whether the fault applies to this operation.
+    """Return whether the fault applies to a request with this target and operation.
 
-    Without an operation, a throttle applies to all SageMaker operations, and a resource limit to
-    CreateTrainingJob and CreateProcessingJob.
+    A fault with an operation, which may be a glob, applies to the operations that match it. Otherwise a
+    throttle applies to all SageMaker operations, and a resource limit to CreateTrainingJob and
+    CreateProcessingJob.
     """
     if fault.operation is not None:
         return fnmatchcase(operation, fault.operation)

@@ -59,7 +59,11 @@ def packages_folder(environments: Iterable[Path]) -> Path | None:
 
 
 def is_on(value: str | None) -> bool:
-    """Return whether a hyperparameter is true: as JSON, which AWS's toolkit decodes, or as the text `true`."""
+    """Return whether a hyperparameter is switched on; False if it is absent.
+
+    The value is decoded as JSON, as by AWS's toolkit, and then converted to a truth value: `true`
+    and `1` are on. A value that is not JSON is on if it is the word `true` in any case, such as `True`.
+    """
     if value is None:
         return False
     try:

@@ -98,7 +98,7 @@ class AttemptFaults:
         return CLOSE_POLL_S if busy else POLL_S
 
     def loss(self, cluster: SandboxCluster) -> Loss | None:
-        """Apply the due faults. Return the loss of hosts if one of them removes hosts, otherwise None."""
+        """Apply the due faults. If a fault removes hosts, return their loss, otherwise None."""
         self.disturbances.go_on(cluster)
         if (lost := self.window_loss()) is not None:
             return Loss(ending=lost)

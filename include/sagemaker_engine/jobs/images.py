@@ -179,7 +179,10 @@ _WITHOUT_TORCHVISION = ("No module named 'torchvision'", "operator torchvision::
 
 
 def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
-    """Check that an image exists: AWS publishes it, `own_images.toml` maps it, or an engine image names its repository.
+    """Check that an image exists.
+
+    An image exists in three cases: AWS publishes it, `own_images.toml` maps it, or the header of an engine
+    image's `requirements.txt` lists its repository.
 
     Raises:
         UnknownImageError: The image does not exist.

@@ -58,10 +58,11 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
 def parsed_actions(text: str) -> list[dict[str, str]] | None:
     """Return the actions of an `action_json`; None if it is invalid.
 
-    The SDK's `ActionList.serialize` escapes quotes once more for a shell, which the engine does not use.
+    Text that is not JSON is read again without the backslashes before quotes: the SDK's `ActionList.serialize`
+    adds them for a shell, and the engine runs no shell.
     """
     try:
-        found = json.loads(text.replace('\\"', '"'))
+        found = json.loads(text if _is_json(text) else text.replace('\\"', '"'))
     except ValueError:
         return None
     actions = found if isinstance(found, list) else [found]
@@ -72,6 +73,14 @@ def parsed_actions(text: str) -> list[dict[str, str]] | None:
         if needed is not None and not each.get(needed):
             return None
     return actions
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _stop_patiently(job: Job, *, prefix: str) -> None:

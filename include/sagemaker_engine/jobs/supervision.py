@@ -64,7 +64,7 @@ class HostFaults(Protocol):
         """Return the polling interval in seconds."""
 
     def loss(self, cluster: SandboxCluster) -> Loss | None:
-        """Apply the due faults. Return the loss of hosts if one of them removes hosts, otherwise None."""
+        """Apply the due faults. If a fault removes hosts, return their loss, otherwise None."""
 
     def vanished(self, hosts: frozenset[str]) -> None:
         """Record that these hosts are lost; called immediately before they are killed."""

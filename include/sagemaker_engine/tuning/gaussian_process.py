@@ -94,9 +94,9 @@ class GaussianProcess:
     def log_expected_improvement(self, points: Floats) -> Floats:
         """Return the logarithm of each point's expected improvement: the mean of max(0, least loss - loss).
 
-        The improvement itself underflows to 0 at most points of a nearly converged search (Ament et al., "Unexpected
-        Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023). With mean 0, deviation 1 and a
-        least loss of 0 the result is log 0.3989.
+        In a nearly converged search, the improvement itself underflows to 0 for the majority of points (Ament
+        et al., "Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023).
+        With mean 0, deviation 1 and a least loss of 0 the result is log 0.3989.
         """
         mean, deviation = self.predict(points)
         z = (self.losses.min() - mean) / deviation

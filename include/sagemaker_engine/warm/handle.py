@@ -160,10 +160,15 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def install_stubs(folder: Path, *, real_python: Path, base_python: Path) -> None:
-    """Write the stubs into `folder/bin`.
+    """Write stubs into `folder/bin`, one for each program in `STUBS` that the environment has.
 
-    `real_python` is the environment's interpreter, which a stub runs if a warm start is not possible. `base_python`
-    runs the stub itself.
+    A stub replaces the program, and starts it as a fork of the warm parent.
+
+    Args:
+        folder: parent of the folder `bin`.
+        real_python: the environment's interpreter, by which a stub runs the program if a warm start is not
+            possible.
+        base_python: interpreter that runs the stubs themselves.
     """
     target = folder / "bin"
     target.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,8 @@ def cluster_ceiling(
     Args:
         instances: number of instances by type.
         max_run_s: longest run of the job in seconds.
-        use_spot_instances: whether the job runs on spot, whose price is not known in advance.
+        use_spot_instances: whether the job runs on spot instances. Their price is not known in advance, so
+            the result is the cost of on-demand instances, with a note.
         training_plan: training plan that already covers the job's cost, or None.
 
     Raises:
@@ -250,7 +251,7 @@ def _priced(instances: Mapping[str, int], table: Catalogue) -> str:
 
 
 def _unpriced(instances: Mapping[str, int], table: Catalogue) -> str:
-    """Return the types without a price in words."""
+    """Return the names of the types without a price as text; `the instances` if there are none."""
     return ", ".join(name for name in instances if _price(name, table) is None) or "the instances"
 
 

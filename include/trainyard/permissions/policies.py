@@ -322,7 +322,11 @@ _KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLO
 def _requested(account: Account, **keys: Any) -> Document:
     """Return an IAM condition: a job's request has the deployment's tag and these values.
 
-    `keys` are the required values by IAM condition key. Empty if nothing is required.
+    The condition is empty if the deployment has no name and there are no values.
+
+    Args:
+        account: account with the name of the deployment.
+        keys: the required values by IAM condition key.
     """
     name = account.deployment
     wanted = {**({f"aws:RequestTag/{DEPLOYMENT}": name} if name else {}), **keys}

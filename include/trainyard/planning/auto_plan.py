@@ -107,7 +107,11 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
 
 
 def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
-    """Return placeholders for the open fields, which are used while the rest of a conf is checked."""
+    """Return placeholders for the fields that the planner chooses, so that the rest of a conf can be checked.
+
+    `wanted` is the conf's strategy. Unless it is ddp, the result also has the strategy, with fsdp in place of
+    "auto", and the hyperparameters without those of the sharded script.
+    """
     if wanted == REPLICAS:
         return _STAND_INS
     rest = given = params.get("hyperparameters") or {}

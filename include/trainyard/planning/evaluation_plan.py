@@ -135,7 +135,7 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
     worst = max(plans.values(), key=lambda each: (bool(each.unfit), *_dearness(each)))
     if worst.unfit and conf.evaluation_place != Place.PROCESSING:
         return _last_step(
-            conf, f"no type of processing jobs has the memory for the model ({worst.unfit})"
+            conf, f"no type of processing jobs can evaluate the model ({worst.unfit})"
         )
     if trained_on is None or worst.unfit:
         return worst
@@ -491,7 +491,9 @@ def _needed_gb(conf: RunConf) -> int:
 def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
     """Return the reason why a type's local disks are too small for the evaluation; None if they are not.
 
-    The conf's own volume size is checked here only if the conf does not name the type.
+    The disks must hold the model, its archive and the test split. If the conf sets a volume size and names
+    no type, the disks must also have at least this size. If the conf names the type, `evaluation_findings`
+    compares the volume size with the disks.
     """
     disks_gb = instance.local_storage_gb
     if disks_gb is None:

@@ -119,9 +119,10 @@ class Peak:
 
 
 def host_bytes(instance: InstanceType, *, ranks: int) -> float:
-    """Return the bytes of an instance's memory that its ranks may use beside their own processes.
+    """Return the bytes of an instance's memory that are left for weights and copies of checkpoints.
 
-    Worked: ml.g5.2xlarge with 32 GiB and one rank has 0.95 x 32 - 4 = 26.4 GiB.
+    The operating system takes 5 % of the memory. The processes of each rank take 4 GiB, for Python, torch
+    and loaders. Worked: ml.g5.2xlarge with 32 GiB and one rank has 0.95 x 32 - 4 = 26.4 GiB left.
     """
     return HOST_SHARE * instance.memory_gib * BYTES_PER_GIB - ranks * PROCESS_BYTES
 

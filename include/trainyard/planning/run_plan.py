@@ -203,7 +203,11 @@ def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
 
 
 def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
-    """Return the smallest number of shards of the train split by the rules of sharding, and the findings."""
+    """Return the number of shards of the train split, and the errors in the settings of the sharding.
+
+    The number is the conf's `num_shards`. If that is 0, it is the smallest number that sharding can choose:
+    one per reader.
+    """
     from trainyard.sharding.settings import settings_of_run  # noqa: PLC0415  # DAG files import this
     from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
 
@@ -372,11 +376,11 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
 
 
 def _cheaper(conf: RunConf, cost: RunCost) -> str:
-    """Return the next step that makes a run fit into its budget: a lower max_run_s, or other instances.
+    """Return the change that makes a run fit into its budget: a lower max_run_s, or other instances.
 
-    max_run_s is scaled down so that all jobs fit into the budget less the search. If the evaluation has its own limit,
-    that limit must be lowered by the same factor. If max_run_s would be too short for any run, the next step is fewer
-    or cheaper instances.
+    The cost of the search stays the same. max_run_s is scaled down so that the other jobs fit into the rest
+    of the budget. If the evaluation has its own limit, that limit must be lowered by the same factor. If
+    max_run_s would be too short for any run, the text proposes fewer or cheaper instances instead.
     """
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
     longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))

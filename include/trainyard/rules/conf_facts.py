@@ -65,7 +65,7 @@ def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
 def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
     """Return the number of warm-up steps; None if the conf does not determine it.
 
-    If the conf has null, the number is derived from `max_steps`.
+    If its `warmup_steps` is null, the number is derived from `max_steps`.
     """
     steps = settings.get("max_steps")
     if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:

@@ -26,7 +26,7 @@ _SAMPLE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleAccelerators(Rule):
-    """No GPU of any host was above `most_percent` during `minutes` of step time and at least `num_steps` steps.
+    """No GPU had a utilization above `most_percent` in `minutes` of step time and at least `num_steps` steps.
 
     Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle, and one busy sample
     starts the count again. Typical causes: the script computes on the CPU, or steps wait for data almost all the time.

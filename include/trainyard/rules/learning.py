@@ -116,8 +116,9 @@ class _LossNotDecreasing(RuleState[StepRecord]):
 class NotLearning(LossRule):
     """After `min_steps` steps the loss is still at its initial level, as with noisy labels or a learning rate of zero.
 
-    The median of the last `window` steps is at least `ratio` times the median of the first `start_steps` steps, by
-    more than `noise_factor` standard errors. Worked: if the median falls from 4.0 to 3.9, the ratio is 0.975.
+    The limit is `ratio` times the median of the first `start_steps` steps. The median of the last `window`
+    steps is above this limit by at least `noise_factor` standard errors. Worked: a median that falls from 4.0
+    to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. That is an issue if the standard error is at most 0.01.
 
     The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more; half of these steps must
     have passed since the learning rate last rose. It is not evaluated if one of the first losses is zero or negative,

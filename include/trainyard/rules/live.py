@@ -188,7 +188,10 @@ class _File:
     """Reader with the header's tensor names; None before the first line, and after the next part has begun."""
 
     def look(self, size: int, *, is_new: bool) -> None:
-        """Store the size at a poll. If `is_new` and the size is unchanged, count one more poll without growth."""
+        """Store the file's size at a poll, and count the consecutive polls without growth.
+
+        If one poll has several calls, `is_new` is true for the first of them only, and only this one counts.
+        """
         self.is_doubted |= size < self.offset and size != self.settled
         self.stood = self.stood + is_new if size == self.size else 0
         self.size = size
@@ -244,7 +247,7 @@ class _Stream:
     _now: float = 0.0
 
     def look(self, sizes: Mapping[str, int], *, is_new: bool) -> None:
-        """Store the sizes of all parts at a poll."""
+        """Store the sizes of all parts at a poll; `is_new` is False if the same poll is passed again."""
         for file in self.files.values():
             file.look(sizes.get(file.name, -1), is_new=is_new)
 

@@ -54,8 +54,8 @@ class NonFinite(LossRule):
        one: `skipped_steps`, because the run skips such steps. If it did not, all later losses would be NaN.
 
     The number is always larger than the number of steps that the script is known to skip. If the script ended the run
-    at a non-finite step, this step is enough. The exception is a step whose gradient norm is finite. Source: torchtitan
-    checks both before each optimizer step (torchtitan/train.py, 2026-08).
+    at a non-finite step, this step is enough, unless its gradient norm is finite. Source: torchtitan
+    checks loss and gradient norm before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR

@@ -207,7 +207,10 @@ class AllZero(Rule):
     threshold: float = 100.0
 
     def judge(self, record: StepRecord) -> Iterator[Judgement]:
-        """Yield a result for each selected tensor whose share of zeros is known; none without a selection."""
+        """Yield a result for each selected tensor; none without a selection.
+
+        A tensor with an unknown share of zeros is skipped, unless the threshold is 100 and its norm is known.
+        """
         if self.collection_names is None and self.tensor_regex is None:
             return
         chosen = selected(

@@ -221,10 +221,12 @@ def has_ended(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the table row that matches the reason or, if that row is better, the row that matches the logs.
+    """Return the table row for the cause of a failure, from its reason or its logs; None if no row fits.
 
-    The logs matter only if the reason matches no row, or a row that does not name the cause, such as that of a bare
-    exit code. The row of the logs is better if it names the cause. None if no row is found.
+    The row that matches the reason is returned if it names the cause. Otherwise the row that matches the
+    logs replaces it if that row names the cause. The row of an after-effect, of a bare exit code or, in the
+    reason, of the end of another rank does not name the cause. A bare exit code in the logs is returned only
+    if no row matches the reason.
     """
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)

@@ -63,12 +63,15 @@ class JobApi:
 
     @property
     def describe(self) -> str:
-        """Client method that describes a job, called with `named`; its response has `arn_key` and `status_key`."""
+        """Name of boto3's method that describes a job; `named` returns its arguments.
+
+        The response has the keys `arn_key` and `status_key`.
+        """
         return f"describe_{self.method}{self.version}"
 
     @property
     def stop(self) -> str:
-        """Client method that stops a job, called with `named`."""
+        """Name of boto3's method that stops a job; `named` returns its arguments."""
         return f"stop_{self.method}"
 
     @property

@@ -114,7 +114,10 @@ def listed_arn(page: Mapping[str, Any], version: ModelVersion) -> str | None:
 
 
 def _card(version: ModelVersion) -> dict[str, Any]:
-    """Return the request's model card, a draft for a person to complete; empty without a card."""
+    """Return the members of the request for the model card, which is a draft for a person to complete.
+
+    The result is empty if the version has no card, or if its card is longer than the service allows.
+    """
     if version.model_card is None:
         return {}
     text = version.model_card.text()

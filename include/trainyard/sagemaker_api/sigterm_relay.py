@@ -93,9 +93,9 @@ def command_line(folder: Path) -> list[str]:
 
 
 def runs(arguments: list[str], program: str) -> bool:
-    """Return whether a command line runs the program in an interpreter, and does not start it through a launcher.
+    """Return whether a command line runs the program in an interpreter, and not through a launcher.
 
-    The toolkit starts the script of a folder with setup.py as a module: `python -m train`.
+    `python -m train` counts as running train.py: the toolkit starts a script beside a setup.py in this way.
     """
     for at, argument in enumerate(arguments[1:]):
         is_module = arguments[at : at + 2] == ["-m", Path(program).stem]

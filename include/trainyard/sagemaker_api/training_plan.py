@@ -83,7 +83,10 @@ class TrainingPlanState:
         return None
 
     def seconds_left(self, now: float, *, reserve_s: float) -> float:
-        """Return the seconds of all windows that a job can still use."""
+        """Return the seconds after `now` in which jobs can still use the plan, over all windows.
+
+        In each window, a job can run until its stop (`stops`), which `reserve_s` moves to an earlier time.
+        """
         stops = self.stops(reserve_s=reserve_s)
         return sum(
             max(0.0, stop - max(now, start))

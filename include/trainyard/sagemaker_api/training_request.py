@@ -244,7 +244,7 @@ def forwarding_entrypoint(program: str) -> tuple[tuple[str, ...], tuple[str, ...
 
 @cache
 def _relay_lines() -> tuple[str, ...]:
-    """Return the lines of the relay's code, one line per argument.
+    """Return the lines of the code of `sigterm_relay.py`, each as one container argument.
 
     Docstrings, comments, annotations and the future import are left out: images may have Python 3.6.
     """

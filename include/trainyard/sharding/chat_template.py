@@ -120,7 +120,10 @@ def _by_name(variants: Any) -> dict[str, str]:
 
 
 def _text(token: Any) -> str:
-    """Return a special token of tokenizer_config.json, a text or an object with `content`."""
+    """Return the text of a special token.
+
+    In tokenizer_config.json, a token is a text or an object with `content`.
+    """
     return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 

@@ -106,7 +106,8 @@ def _content_types(
 ) -> dict[str, str]:
     """Return the content type of each column by name: a dtype, `bool`, `category`, or a kind of time.
 
-    Whole numbers of a text format have the prefix `EXACT`, unless the column has numbers that float64 cannot represent.
+    In a text format, the type of a column of whole numbers begins with `EXACT`, unless the column has a
+    number that float64 cannot represent.
     """
     types = {plan.name: content_type(plan, schema.field(plan.name).type) for plan in plans}
     if context.reading.data_format in TYPED:

@@ -37,7 +37,8 @@ class CsvFormat:
 
     Args:
         options: arguments of `pandas.read_csv`.
-        others: characters that are delimiters only if no other one splits the header.
+        others: characters that numbers may contain, such as a decimal comma. One of them is the delimiter
+            only if no delimiter outside of `others` splits the header.
         marks: marks of missing values.
     """
 

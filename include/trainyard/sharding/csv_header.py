@@ -42,7 +42,8 @@ def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: An
     Args:
         file: the file.
         text: its first lines.
-        others: characters that are delimiters only if no other one splits the header.
+        others: characters that numbers may contain, such as a decimal comma. One of them is the delimiter
+            only if no delimiter outside of `others` splits the header.
         dialect: arguments of `csv.reader`.
 
     Raises:
@@ -158,7 +159,7 @@ def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataErr
 
 
 def other_columns(file: SourceFile, names: list[str], expected: list[str]) -> DataError:
-    """Return the error for a file with other columns than the first."""
+    """Return the error for a file whose columns differ from those of the first file."""
     return DataError(
         "the columns of a csv file differ from those of the first file",
         job_name="sharding",

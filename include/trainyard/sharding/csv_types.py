@@ -75,7 +75,10 @@ def is_of_type(text: str, kind: pa.DataType) -> bool | None:
 
 
 def are_numbers(values: pa.Array) -> bool:
-    """Return whether all strings are numbers or null. Arrow's own parser also reads `0xFF` and `-nan`."""
+    """Return whether all strings are numbers; null values do not count.
+
+    `0xFF` and `-nan` are not numbers here, although Arrow's own parser reads them.
+    """
     return pc.all(pc.match_substring_regex(values, _NUMBER)).as_py() is not False
 
 

@@ -273,8 +273,9 @@ class JsonlTable(ChangingSchema):
 def _are_objects(data: bytes, *, num_rows: int) -> bool:
     """Return whether each line of valid JSON is one object, or blank.
 
-    In valid JSON, a line end between `}` and `{` is not inside an object. If all line ends are of this kind, each line
-    has one or more whole objects.
+    In valid JSON, a line end between `}` and `{` is not inside an object. If all line ends are of this kind,
+    each line has at least one whole object. If there are also as many objects as lines, each line has exactly
+    one.
 
     Args:
         data: lines that Arrow has parsed.

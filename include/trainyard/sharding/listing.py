@@ -471,10 +471,11 @@ def _without_notes(
 def _without_replaced(
     found: list[SourceFile], files: list[SourceFile], objects: Objects
 ) -> list[SourceFile]:
-    """Return the Arrow files without those of an earlier `save_to_disk` into the same folder.
+    """Return the Arrow files without those that an earlier `save_to_disk` left in the same folder.
 
     Raises:
-        DataError: a state.json cannot be read, or the folder has rows selected from its files.
+        DataError: a state.json cannot be read, or it names index files, which select some rows of the
+            Arrow files.
     """  # noqa: DOC501 - the named function returns a DataError
     replaced: set[str] = set()
     for state in found:

@@ -140,7 +140,7 @@ class LocalObjects:
         """Open the file for reading.
 
         Raises:
-            DataError: the object no longer has that version.
+            DataError: `etag` is given, and the object has another ETag or does not exist.
         """  # noqa: DOC501 - the named function returns a DataError
         if etag is not None and ((head := self.head(uri)) is None or head.etag != etag):
             raise changed_object(uri, etag)

@@ -209,8 +209,8 @@ def text_of(data: bytes, *, column: str, place: str) -> str:
     """Return the bytes of a value as text; `column` and `place` are for the error's message.
 
     Raises:
-        UnicodeDecodeError: the bytes are not UTF-8.
-        DataError: the bytes are not UTF-8 and have a zero byte, as images and other binary content have.
+        UnicodeDecodeError: the bytes are not UTF-8, and have no zero byte.
+        DataError: the bytes are not UTF-8, and have a zero byte, as images and other binary content do.
     """  # noqa: DOC501 - the named function returns a DataError
     try:
         return data.decode()

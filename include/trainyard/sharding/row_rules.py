@@ -88,7 +88,8 @@ def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tools of a row, parsed if they are JSON text; None if there are none.
 
     Raises:
-        ValueError: they are not a list of objects; the message is a predicate.
+        ValueError: they are not a list of objects. The message is the predicate of a sentence about the row:
+            "has tools that are ...".
     """
     tools = row.get("tools")
     if isinstance(tools, str):

@@ -105,7 +105,7 @@ def bytes_to_read(file: SourceFile) -> int:
 
 
 def check_unchanged(files: Iterable[SourceFile]) -> None:
-    """Check after reading that local files have not changed since they were listed.
+    """Check that local files have not changed since they were listed; called after they were read.
 
     Objects are read by their ETag, so they are not checked.
 

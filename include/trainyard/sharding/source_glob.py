@@ -40,9 +40,10 @@ def _are_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def local_matches(root: Path, pattern: str) -> tuple[set[Path], set[Path]]:
-    """Return (paths, folders): the paths below a folder that match a glob, and the folders that were listed.
+    """Return (paths, folders): the paths below `root` that match a glob, and the folders that were listed.
 
-    Hidden paths are included. A symbolic link to a folder is listed if a part other than `**` matches its name.
+    Here, wildcards also match names that start with a dot; the caller excludes these paths by `is_match`. A
+    symbolic link to a folder is listed if a part other than `**` matches its name.
     """
     parts = _parts(pattern)
     last = (

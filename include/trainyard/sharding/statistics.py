@@ -129,10 +129,11 @@ class DistinctValues:
 
 
 def baseline(counts: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, float] | None:
-    """Return the index's `baseline`: the cross-entropy of validation under the train split's token frequencies.
+    """Return the index's `baseline`, with the key `unigram_loss_nats`; None if validation has no tokens.
 
-    It is in nats per token. The frequencies have add-one smoothing. Worked: train counts (3, 1) and validation counts
-    (1, 1) give -(ln(4/6) + ln(2/6)) / 2 = 0.752. Return None if validation has no tokens.
+    The value is the cross-entropy of validation under the train split's token frequencies, in nats per
+    token. The frequencies have add-one smoothing. Worked: train counts (3, 1) and validation counts
+    (1, 1) give -(ln(4/6) + ln(2/6)) / 2 = 0.752.
 
     Args:
         counts: number of occurrences of each token id, by split.

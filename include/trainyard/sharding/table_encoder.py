@@ -244,9 +244,9 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
 
 
 def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.NDArray[np.float64]:
-    """Return times beyond 2^53 units in seconds, as the nearest float64.
+    """Return times in seconds, each as the nearest float64; for times of more than 2^53 units.
 
-    A warning is logged if fractions of seconds are rounded.
+    A warning is logged if a time is not a whole number of seconds.
 
     Args:
         counts: the times as numbers of units.

@@ -130,7 +130,11 @@ class FineTuneConf(BaseRunConf):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs of the training and, with validation data, the params of the evaluation."""
+        """Return the param `inputs` of the own-script run, and its params of the evaluation.
+
+        With validation data, `inputs` includes this data, and the evaluation has a script and inputs. Without
+        it, there is only `register_when`, which is None.
+        """
         if self.validation_data is None:
             return {"inputs": inputs, "register_when": None}
         base = {} if self.is_from_hub else {"base": self.base_model}

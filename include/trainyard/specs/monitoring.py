@@ -81,7 +81,7 @@ class Monitoring:
     """CloudWatch alarms and dashboard of a run's training. Both cost money on AWS.
 
     Attributes:
-        alarms: whether to set alarms on idle processors and GPUs, memory and disk; removed after the training.
+        alarms: whether to set alarms on idle CPUs, idle GPUs, full memory and full disks during the training.
     """
 
     alarms: bool = False

@@ -35,7 +35,10 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def group_contradictions(conf: BaseRunConf, group: InstanceGroup) -> Iterator[Finding]:
-    """Yield a finding for each field that differs from this instance group, whose value replaces it."""
+    """Yield a finding for each field of the conf that is set to another value than the instance group's.
+
+    The group's value replaces the field, so the conf's value would have no effect.
+    """
     by = f"the group {group.instance_group_name} of instance_groups"
     yield from _replaced(conf, group, by=by, there="group")
 

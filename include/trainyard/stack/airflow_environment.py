@@ -101,7 +101,8 @@ def _bundles(home: Home) -> list[dict[str, object]]:
 def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, Any]:
     """Return the fields of the Airflow connection to the engine.
 
-    The stack has one user. Runs may read all files that the user can read, except the stack's own state.
+    The connection allows runs to read all files of this machine that the stack's only user can read, except
+    the stack's own state.
     """
     return {
         "conn_type": "aws",

@@ -68,7 +68,10 @@ def up(home: Home, *, console: Console) -> int:
 
 
 def down(home: Home, *, console: Console) -> int:
-    """Stop the stack, or the remaining processes of a crashed one; do nothing if none runs."""
+    """Stop the stack, or the remaining processes of a crashed one, and return the exit status 0.
+
+    If nothing runs, only print a message.
+    """
     record = read_record(home)
     if record is not None:
         processes.signal_all([record.pid], signal.SIGTERM)

@@ -191,8 +191,8 @@ def judge(
         now: the service's time, epoch seconds.
         reaction_s: seconds until the next poll.
         max_jobs: total number of trials, after which the service ends the search; None if it is not limited.
-        max_runtime_s: seconds since the search's creation after which the service ends it; None if they are not
-            limited.
+        max_runtime_s: seconds since the search's creation after which the service ends the search; None
+            without a limit.
     """
     running = [each for each in trials if not each.is_terminal]
     if not running and max_jobs is not None and len(trials) >= max_jobs:

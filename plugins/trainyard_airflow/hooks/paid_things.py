@@ -34,15 +34,16 @@ _LONGEST = timedelta(seconds=2 * MAX_RUN_S, days=7)
 class PaidThings:
     """The jobs, endpoints and warm pools of one account and region.
 
-    Resources are listed by state, and then the tags of each are read. Few resources run at a time, so these are few
-    calls. Training jobs are the exception: AWS selects a page of them before it filters the page by state, so their
-    listings read all training jobs of the last 63 days, a hundred with each call.
+    Resources are listed by state, and then the tags of each are read. Few resources run at a time, so these
+    are few calls. Training jobs are the exception: AWS selects a page of them before it filters the page by
+    state, so their listings read all training jobs of the last 63 days, a hundred with each call.
 
-    The tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
+    The tagging API, which finds resources by tag, is not used: it also lists all former jobs, and its data
+    is delayed.
 
     Attributes:
-        refusals: errors for single resources whose tags cannot be read. `live` yields these resources without tags, so
-            they have no owner and are not stopped.
+        refusals: errors for single resources whose tags cannot be read. `live` yields these resources without
+            tags, so they have no owner and are not stopped.
     """
 
     def __init__(self, clients: AwsClients) -> None:

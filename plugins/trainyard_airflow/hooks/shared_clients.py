@@ -76,7 +76,10 @@ class SharedClients:
             raise
 
     def give_up(self) -> None:
-        """Make the next user open new clients, unless these are younger than `YOUNG_S` seconds."""
+        """Make the next user open new clients in place of these.
+
+        Clients that were opened less than `YOUNG_S` seconds ago are kept.
+        """
         if time.monotonic() - self._made_at >= YOUNG_S:
             self._leave()
 

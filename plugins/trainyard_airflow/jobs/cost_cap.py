@@ -104,7 +104,7 @@ class MoneyStops:
         return ENDED_BY_CAP if is_capped and cause is StopCause.BUDGET else None
 
     def left_model(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the job was stopped to limit its cost after it wrote a model."""
+        """Return whether the job was stopped to limit its cost, and left a model in S3."""
         uri = snapshot.model_artifact
         return uri is not None and self.ended_by(snapshot) is not None and self._has_files(uri)
 
@@ -121,7 +121,7 @@ class MoneyStops:
     def without_model(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> BudgetExceededError | RuleViolatedError:
-        """Return the error of a job that was stopped to limit its cost before it wrote a model."""
+        """Return the error of a job that was stopped to limit its cost, and left no model in S3."""
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" after step {max(found)}" if found else ""

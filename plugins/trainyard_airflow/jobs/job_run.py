@@ -67,7 +67,10 @@ class TaskHost(Protocol):
         """Show links to the job; `output` is the S3 prefix of its output, once it is known."""
 
     def note_ended(self, job: Mapping[str, Any]) -> None:
-        """Report an ended job, with `earlier_attempts`, to tracing and lineage."""
+        """Report an ended job to tracing and lineage.
+
+        `job` is the snapshot of the job; its member `earlier_attempts` has those of the task's earlier jobs.
+        """
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
         """Store the facts of a failed job for the tasks after this one."""
@@ -89,7 +92,7 @@ class JobRun:
         policy: reaction to ends other than `Completed`.
         memory: state of the task that survives its starts.
         ledger: the task's entries on paid resources.
-        host: the scheduler's task.
+        host: the task in the scheduler, to which this object reports.
         poll_interval_s: shortest pause between two Create calls that the quota rejects, in seconds.
         time_limit: time limit of the task, or None.
         trace: the task's span in Airflow's trace of the run; None without a trace.
@@ -115,7 +118,7 @@ class JobRun:
 
     @property
     def service(self) -> SageMakerJobs:
-        """The service's jobs of this kind."""
+        """Client for the jobs of the task's kind: create, describe, stop and tag."""
         return self.jobs.service
 
     def next(self, quota: QuotaWait | None = None) -> Step:

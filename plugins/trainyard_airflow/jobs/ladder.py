@@ -67,7 +67,8 @@ class Placement:
 def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
     """Return the rungs of the spec's ladder with instance counts; without a ladder, one rung of the spec's instances.
 
-    A cluster without a single instance type (groups, preferences, serverless) has no rungs.
+    The result is empty if the spec has neither a ladder nor an `instance_type` (groups, preferences,
+    serverless).
     """
     count = spec.instance_count or 1
     if spec.capacity_ladder:

@@ -65,7 +65,9 @@ class ProcessingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the limit on the job's billed time; none without a cost cap.
+        """Return the limit that the task's cost cap sets on the next job's billed time.
+
+        Without a cost cap, the result has no limit.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

@@ -48,7 +48,7 @@ class EarlierStop:
         step: step at which the rule found the issue; None or 0 if it is not known.
         onset: step of the first violation that led to the issue; None or 0 if it is not known.
         checkpoints: S3 URI of the job's checkpoints.
-        is_verdict: whether the stop was the task's result, after which somebody cleared the task.
+        is_verdict: True if the task ended with this stop as its result, and somebody cleared the task later.
         chosen: the remedy that a human chose, or None.
     """
 
@@ -187,8 +187,8 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
     """Copy the statistics beside the checkpoints at `source` to the same place at `target`, for the next job's rules.
 
-    Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, the next job starts
-    without them.
+    Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, a warning is
+    logged, and the next job starts without the statistics that were not copied.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

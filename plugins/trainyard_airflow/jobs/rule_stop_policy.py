@@ -181,7 +181,10 @@ class RuleStopPolicy(EndPolicy):
     def _go_on(
         self, chosen: RetryRemedy, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the chosen remedy, which is stored as a tag of the stopped job."""
+        """Return what follows the remedy for a stopped job: another attempt, or the end with the verdict.
+
+        The remedy `chosen` is already stored as a tag of the job.
+        """
         self._memory.note_reported(int(result["attempt"]))
         if chosen is not RetryRemedy.END:
             return Again()

@@ -23,8 +23,8 @@ _TOGETHER_S = 3600.0
 class TaskMemory:
     """The task's job, and the last attempt whose failure was reported to Airflow.
 
-    The store is optional, because the service has the same facts (ADR 0004). If it does not answer, a warning is
-    logged.
+    The store is optional, because the service has the same facts (ADR 0004). If the store does not answer, a
+    warning is logged.
 
     Args:
         store: Airflow's task state store; None if this Airflow has none.

@@ -43,7 +43,9 @@ def _is_of_sdk(value: object, name: str) -> bool:
 
 
 def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
-    """Return the request that `trainer.train()` sends, without a job name; the session uploads code and drivers.
+    """Return the request that `trainer.train()` sends, without a job name.
+
+    The trainer's `sagemaker_session` uploads the code and the drivers.
 
     Args:
         trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`, ...).

@@ -178,7 +178,11 @@ class TrainingJobType(JobType):
         return place
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> JobPlace:
-        """Return the capacity and the limits of a submitted job; its instances determine its rung."""
+        """Return the capacity and the limits of a submitted job.
+
+        The instances of the job determine its entry of `capacity_ladder`. If they match no entry, the result
+        has no capacity and no limit. The cost of the `earlier` jobs is subtracted from the cost cap.
+        """
         if self.spec.instance_groups:
             return self._place_on_groups(earlier, is_new=False)
         placement = place_of(rungs_of(self.spec), job, earlier)
@@ -281,7 +285,7 @@ class TrainingJobType(JobType):
         return self.spec.max_quota_wait_s
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the training was stopped to limit its cost after it wrote a model."""
+        """Return whether the training was stopped to limit its cost, and left a model in S3."""
         return self._stops.left_model(snapshot)
 
     def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:

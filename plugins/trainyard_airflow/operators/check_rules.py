@@ -377,7 +377,7 @@ class CheckRulesOperator(ConnectedOperator):
         return False
 
     def _goes_on(self, context: Context) -> bool:
-        """Return whether the watched task has a job that has not ended: its next attempt."""
+        """Return whether the watched task has a job that has not ended, such as its next attempt."""
         return any(not each.is_terminal for each in self._attempts(context))
 
     def _watched_task(self, context: Context) -> ObservedTask:

@@ -595,7 +595,10 @@ class _AirflowTask:
 
 
 def _is_over(states: frozenset[str] | None) -> bool:
-    """Return whether a task with these states was deleted or does not run; False if they are unknown (None)."""
+    """Return whether the task was deleted (no states) or is not running.
+
+    False if the states are unknown (None).
+    """
     return states is not None and "running" not in states
 
 

@@ -92,10 +92,10 @@ def _module_findings(
 def _not_compiled(
     where: str, content: bytes, error: SyntaxError | ValueError, *, python: Version | None
 ) -> Finding:
-    """Return the finding on a module that does not compile with this Python.
+    """Return the finding on a module that does not compile with the Python that runs this check.
 
-    It is a warning if the image's Python is newer or unknown, and the faulty line looks like newer syntax. Otherwise
-    it is an error.
+    The finding is a warning if the image's Python (`python`) is newer or unknown, and the faulty line looks like newer
+    syntax. Otherwise it is an error.
     """
     line, message = getattr(error, "lineno", None) or 0, getattr(error, "msg", None) or str(error)
     own = sys.version_info[:2]
@@ -112,9 +112,10 @@ def _not_compiled(
 
 
 def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
-    """Return the finding on a missing module; a warning if a library may have it.
+    """Return the finding on a module that is missing in the source folder.
 
-    Python prefers an installed library to a folder without `__init__.py`.
+    It is an error if the module's top folder has an `__init__.py`, otherwise a warning: Python then prefers
+    an installed library of the same name, which may have the module.
     """
     is_package = (root / expected.parts[0] / "__init__.py").is_file()
     return Finding(

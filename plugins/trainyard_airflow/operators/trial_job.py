@@ -133,7 +133,7 @@ class TrialPolicy(EndPolicy):
         self._number = number
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the job was stopped at its `max_run`, which is then the task's result."""
+        """Return True if the job was stopped at its `max_run`: its result is then the task's result."""
         return snapshot.secondary_status == "MaxRuntimeExceeded"
 
     def failed(

@@ -270,8 +270,8 @@ def _left(
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
     """Return XComs by run id, key and task id, without those of mapped tasks.
 
-    They are results, failed jobs, questions, and names, links and connections of jobs. Results that are not mappings
-    are omitted.
+    The returned XComs are results, failed jobs, questions, and names, links and connections of jobs. Results
+    that are not mappings are omitted.
 
     Args:
         session: a session of Airflow's database.

@@ -251,7 +251,7 @@ class TrainingFeed:
         return True
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
-        """Return a task's jobs by their derived names, and the job in the task's XCom if it has another name."""
+        """Return a task's jobs: those with derived names, and the XCom's job if it has another name."""
         kind = run.kind_of(task_id)
         if kind is None:
             return []

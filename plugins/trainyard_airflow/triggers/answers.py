@@ -42,7 +42,7 @@ class Answers:
     def described(self) -> None:
         """Reset the count of refusals after a successful Describe.
 
-        The job can then be followed, even if the service rejects its stop.
+        So a rejected stop of the job, which follows a successful Describe, never ends the retries.
         """
         self._refusals = 0
 

@@ -291,9 +291,10 @@ class FedLook(Look):
         return time.monotonic() >= self.described_at + _UNLISTED_S
 
     def _next_due_at(self, snapshot: JobSnapshot) -> float:
-        """Return the monotonic time at which the job can reach its cost cap or its plan's stop; otherwise infinity.
+        """Return the monotonic time at which the job can reach its cost cap or its training plan's stop.
 
-        A wait for instances is not billed, and ends with a change of state.
+        The result is infinity if the job can reach neither. This includes a job that waits for instances: the
+        wait is not billed, and a change of state ends it.
         """
         patience = self.followed.patience
         is_billed = snapshot.secondary_status not in WAITING_STATUSES

@@ -57,8 +57,9 @@ def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
 def _unraisable_noted(note: Callable[[BaseException], None]) -> Iterator[None]:
     """In the block, call `note` with each exception that a signal handler raises in a finalizer.
 
-    Python cannot raise it out of a finalizer (`__del__`), and passes it to `sys.unraisablehook` instead. The previous
-    hook gets an `Exception`, CancelledError or GeneratorExit, which is taken as the finalizer's own error.
+    Python cannot raise an exception out of a finalizer (`__del__`), and passes it to
+    `sys.unraisablehook` instead. An `Exception`, CancelledError or GeneratorExit counts as an error of
+    the finalizer itself: it is passed to the previous hook and not to `note`.
     """
     before = sys.unraisablehook
 

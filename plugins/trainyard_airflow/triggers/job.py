@@ -122,7 +122,10 @@ class JobTrigger(StoredTrigger):
         )
 
     async def on_kill(self) -> None:
-        """Stop the job after the task was cleared, marked or deleted, unless another triggerer has taken it over."""
+        """Stop the job after the task was cleared, marked or deleted.
+
+        If another triggerer now runs the trigger, the job is not stopped.
+        """
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
         await uncancelled(kill_job(self.followed, follower=self._follower, task=self._task))
 

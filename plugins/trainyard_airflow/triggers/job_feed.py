@@ -352,7 +352,10 @@ class JobFeed:
                 each.note(FeedState(is_listed=False))
 
     async def _page(self, sagemaker: Any, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of a listing, and store the states in it; further pages are limited in rate."""
+        """Return a page of a listing, and store the state of each listed job in the subscriptions to the job.
+
+        `asked` has the parameters of the request. Requests after the first page wait for the rate limit.
+        """
         if "NextToken" in asked:
             await self._pages.take()
         page: dict[str, Any] = await getattr(sagemaker, self._api.listing)(MaxResults=100, **asked)

@@ -146,8 +146,9 @@ async def _is_followed_by_a_later_try(
 ) -> bool:
     """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
 
-    The tag of another triggerer for the same deferral ends the wait with False. While the tags cannot be read, the wait
-    goes on until `deadline` (of `time.monotonic`), because the job may already have such a tag.
+    The result is False at once if another triggerer has tagged the job for the same deferral. If the tags
+    could not be read even once, the wait goes on until `deadline` (of `time.monotonic`), because the job may
+    already have a tag of a later try.
     """
     api = JOB_APIS[followed.kind]
     end_of_wait = time.monotonic() + NOTE_LIMIT_S

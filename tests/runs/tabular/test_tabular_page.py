@@ -97,7 +97,7 @@ def test_candidates_bars_span_the_row_and_failed_ones_have_none() -> None:
     assert [(each.share, each.tone) for each in bars] == [(100, "best"), (5, ""), (0, "")]
     assert bars[2].note == "Failed"
     many = replace(RECORD, candidates=[CANDIDATES[0]] * (MOST_CANDIDATES + 3))
-    assert len(candidate_bars(many)) == MOST_CANDIDATES
+    assert [each.share for each in candidate_bars(many)] == [100] * MOST_CANDIDATES
     assert "3 more are in" in render_tabular_html(many)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.jobs.job import Job
-from sagemaker_engine.jobs.rule_actions import TOPIC, act
+from sagemaker_engine.jobs.rule_actions import TOPIC, act, parsed_actions
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.settings import EngineSettings
@@ -42,6 +42,21 @@ def job(engine: RunningEngine, tmp_path: Path) -> Iterator[Job]:
         created_at=time.time(),
     )
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        (r'{"name": "email", "endpoint": "a@b.com"}', "a@b.com"),
+        (r"{\"name\": \"email\", \"endpoint\": \"a@b.com\"}", "a@b.com"),
+        (r'{"name": "email", "endpoint": "\"A\" <a@b.com>"}', '"A" <a@b.com>'),
+    ],
+    ids=["JSON", "escaped for a shell", "escaped in JSON"],
+)
+def test_an_action_is_read_as_json_or_as_the_sdk_escapes_it(text: str, endpoint: str) -> None:
+    (action,) = parsed_actions(text) or []
+
+    assert action["endpoint"] == endpoint
 
 
 @pytest.mark.parametrize(

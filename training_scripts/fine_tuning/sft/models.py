@@ -105,7 +105,10 @@ def is_adapter(folder: Path) -> bool:
 
 
 def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the earlier run, or the base model's if the earlier run has none."""
+    """Return the tokenizer of the earlier run.
+
+    Without an earlier run, or if its folder has no tokenizer, return the base model's tokenizer.
+    """
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()
     return AutoTokenizer.from_pretrained(start if has_own else origin.base)
@@ -156,10 +159,15 @@ def adapter_weights(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
 
 
 def set_float32(model: PeftModel, earlier: Mapping[str, Tensor]) -> None:
-    """Convert the adapter's weights to float32; those in `earlier`, of an earlier run's adapter, are restored.
+    """Convert the weights of an adapter over a quantized base model to float32.
 
-    For an adapter over a quantized base model: TRL 1.16 makes a new or earlier adapter bf16, but PEFT makes it
-    float32 at a resume.
+    Without this conversion, the adapter would be bf16 at the start of a training (TRL 1.16), and float32
+    after a resume (PEFT).
+
+    Args:
+        model: the model with the adapter.
+        earlier: weights of an earlier run's adapter, copied before TRL converted them, by name. They replace
+            the converted weights. Empty for a new adapter.
     """
     trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
     for name, each in trained:

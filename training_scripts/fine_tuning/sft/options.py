@@ -169,7 +169,11 @@ class Options:
 
 
 def _reader(type_name: str) -> Callable[[str], Any]:
-    """Return the parser of a field's type; the toolkit passes None as an empty text."""
+    """Return the parser of a field's type.
+
+    The parser of an optional field returns None for an empty text, which is the toolkit's form of None, and
+    for "None" and "null".
+    """
     readers: Mapping[str, Callable[[str], Any]] = {
         "int": int,
         "float": float,

@@ -24,7 +24,9 @@ _SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
 
 
 def zero_arguments(options: Options) -> dict[str, Any]:
-    """Return the arguments of transformers' trainer for ZeRO. On CPUs this makes the process group.
+    """Return the arguments of transformers' trainer for ZeRO.
+
+    On CPUs, the call also creates the process group, because the trainer creates it on accelerators only.
 
     Raises:
         FineTuningError: torchrun did not start the process.

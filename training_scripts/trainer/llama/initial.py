@@ -59,8 +59,12 @@ def initial_weights(
 def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
     """Return the config.json or the model.tar.gz of the model nearest to the channel's root folder.
 
+    Args:
+        channel: folder of the channel.
+        config: configuration of the model to train, for `trainer.models.build`.
+
     Raises:
-        DataError: there is no model, several are equally near, or `config` is not of a decoder.
+        DataError: the channel has no model, several are equally near, or the model to train is not a decoder.
     """
     if (kind := config["kind"]) != "gpt":
         raise DataError(

@@ -65,7 +65,10 @@ class ShardedCheckpointer(Checkpointer):
         return {SHARDS: copied_shards(state.shards(), self._buffers), "run": state.capture_run()}
 
     def abandon(self) -> None:
-        """Wait at most 30 s for the write in progress after the run has failed: its peers may have failed, too."""
+        """After a failure of this rank, wait at most 30 s for the checkpoint that is being written.
+
+        The wait is limited, because the other ranks may have failed, too.
+        """
         self._saver.wait(ABANDONED_AFTER_S)
 
     def resume(self, state: ShardedState) -> bool:  # type: ignore[override]

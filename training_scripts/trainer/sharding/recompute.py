@@ -87,7 +87,10 @@ def _selective_contexts(
 
 
 class _Policy:
-    """Policy that selects operators whose results are kept; it counts forward pass and recomputation separately.
+    """Policy that selects operators whose results are kept; all other results are recomputed.
+
+    It counts the matrix products of the forward pass and of the recomputation separately, so that it selects
+    the same ones in each.
 
     Args:
         is_selective: keep attention and every second matrix product.

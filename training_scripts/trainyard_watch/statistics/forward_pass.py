@@ -113,7 +113,10 @@ class ActivationWatch:
 
 @torch.no_grad()
 def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
-    """Return all COLUMNS but the last for one module's output, as one vector; statistics that do not apply are 0."""
+    """Return the statistics of one module's output as one vector; statistics that do not apply are 0.
+
+    The order is that of `COLUMNS`. Only `num_elements`, the last of them, is absent.
+    """
     output = output.float()
     count = output.numel()
     zero = output.new_zeros(())

@@ -159,7 +159,10 @@ def _choice(setting: str, hook: dict[str, Any] | None, *, num_tensors: int) -> C
 
 
 def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
-    """Return (DebugHookConfig, True), with None if the job has no config, or (None, False) if it cannot be read."""
+    """Return (config, True), or (None, False) if the config cannot be read.
+
+    `config` is the job's DebugHookConfig, or None if the job has none.
+    """
     try:
         return paths.read_config("debughookconfig"), True
     except Exception as error:  # noqa: BLE001 as in _choice

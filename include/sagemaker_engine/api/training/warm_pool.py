@@ -55,9 +55,9 @@ def _billed_s(retained_s: int, job: JobRow) -> int:
 
 
 def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
-    """Check that a pool's keep-alive period may become `period_s` seconds, and release a pool that is older than that.
+    """Check that a pool's keep-alive period may become `period_s` seconds; the caller stores the new period.
 
-    The seconds until `now` remain billed.
+    A pool that has already been kept for that long is released. The seconds until `now` remain billed.
 
     Raises:
         ValidationError: The job has no pool, or its pool is not available.

@@ -76,9 +76,12 @@ def image_name(uri: str | None) -> str | None:
 
 
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
-    """Return torch or tensorflow and its version, from the tag of an AWS image, the spec or the default image.
+    """Return torch or tensorflow, and its version; None if either is not known.
 
-    None for other frameworks, for a versioned image that is not AWS's, and if no version is known.
+    If the tag of the job's image begins with a version, the image alone determines the result, which is None
+    unless the image is one of AWS's framework images. Otherwise the spec determines the result, by its
+    framework and its version. A spec without a version and without its own image has the version of the
+    default image.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:

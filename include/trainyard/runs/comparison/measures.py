@@ -26,7 +26,7 @@ class Measures:
         samples_per_second: over all ranks, after the warm-up and before the profiled steps, without evaluations and
             checkpoints.
         slowest, fastest: lowest and highest samples/s of any single step line in metrics.jsonl.
-        units_per_second: the same speed in the task's `unit`, tokens or samples.
+        units_per_second: `samples_per_second`, converted to the task's `unit`, tokens or samples.
         steps_measured: number of steps that these speeds cover.
         losses: training loss by step.
         samples_per_epoch: number of samples in the train split.

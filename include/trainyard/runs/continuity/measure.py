@@ -205,13 +205,16 @@ def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Numbers of sample positions of a range of steps, by how often step lines cover them.
+    """Numbers of sample positions in a range of steps, by how often the log's step lines cover them.
+
+    The steps belong to one start of the training processes; a sum covers several starts.
 
     Attributes:
         seen: positions that are covered at least once.
         repeated: additional coverings (a position covered three times counts two).
-        missed: positions that no line covers, up to the start's last step line.
-        without_line: positions after the last step line of the start.
+        missed: positions that no line covers, before the last step line of their start.
+        without_line: positions after the last step line of their start, and positions before the step
+            from which the first start in the log resumed.
     """
 
     seen: int = 0

@@ -27,8 +27,9 @@ class RunRow:
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
         failed: the newest failed job, as a mapping, of each task that had one.
-        connections: `aws_conn_id`, `region_name` and `kind` of the jobs of each task that has started one, and
-            without `kind` of the task `report`. Trainyard 0.1.0 stored no `kind`.
+        connections: `aws_conn_id`, `region_name` and `kind` of the job by task id, for each task that has
+            started one. The task `report` has an entry without `kind`, because it has no job.
+            Trainyard 0.1.0 stored no `kind`.
         links: addresses of the pages of each task's newest job, by link class name.
     """
 

@@ -116,9 +116,10 @@ _LEVELS = 4
 
 
 def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[CurveMark, ...]:
-    """Return a mark at the last step of each attempt but the final one, with a dot at the step of the next resume.
+    """Return a mark per interruption: a line at the last logged step, and a dot at the step of the resume.
 
-    Without measured continuity, the marks are at the `resume` events of the record's history.
+    The dots lie on `curve`. A record without measured continuity has one mark per `resume` event of its
+    history, at the event's step and without a dot.
     """
     continuity = continuity_of(record)
     if continuity is None:

@@ -111,8 +111,9 @@ class RulesView:
 def rules_view(record: RunRecord) -> RulesView | None:
     """Return the rules section; None if there is nothing to report.
 
-    A run without verdicts has a section with the reason if it ran a user's script, or if the task `watch_rules` failed.
-    If that task failed, the section begins with that.
+    If the task `watch_rules` failed, the section begins with this failure. A run without verdicts has a
+    section only after such a failure, or if it ran a user's script. The section then gives the reason for the
+    missing verdicts.
     """
     if record.rules is None or not record.rules["verdicts"]:
         if record.has_failed_watch:

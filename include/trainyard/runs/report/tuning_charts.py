@@ -150,7 +150,10 @@ def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
 
 
 def _shown(dots: Sequence[Dot], *, maximize: bool) -> list[float]:
-    """Return the known objectives up to `limit_of`, which set the scale; empty without objectives."""
+    """Return the objectives that set the chart's scale: the known ones that are not worse than `limit_of`.
+
+    The list is empty without known objectives.
+    """
     known = [each.objective for each in dots if each.objective is not None]
     if not known:
         return []

@@ -376,7 +376,11 @@ def conf_rows(record: RunRecord) -> list[Row]:
 
 
 def job_state(job: JobRecord) -> tuple[str, str]:
-    """Return a job's status with its secondary status, and its tone."""
+    """Return a job's status as text, and its tone, the CSS class of its color.
+
+    The text has the secondary status in brackets if it differs from the status. The tone is `good` for a job
+    that succeeded, `bad` for one that ended otherwise, and `warn` for one that has not ended.
+    """
     finer = job.secondary_status
     text = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
     if job.succeeded:

@@ -57,14 +57,15 @@ def render_tabular_html(record: TabularRecord) -> str:
 
 
 def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
-    """Return a bar per candidate by its objective, the best first.
+    """Return the bars of the best candidates, at most `MOST_CANDIDATES`, the best first.
 
-    The length is 100 for the best and 5 for the worst of those shown, or 0 without an objective.
+    The length of a bar follows from the objective: 100 for the best candidate, and 5 for the worst of these
+    if it is not as good. It is 0 for a candidate without an objective.
     """
     shown = record.candidates[:MOST_CANDIDATES]
     values = [float(each["value"]) for each in shown if each["value"] is not None]
     worst, best = (values[-1], values[0]) if values else (0.0, 1.0)
-    span = abs(best - worst) or 1.0
+    span = abs(best - worst)
     return [
         ScoreBar(
             name=each["name"],
@@ -72,7 +73,7 @@ def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
             share=0.0
             if each["value"] is None
             else 5 + 95 * abs(float(each["value"]) - worst) / span
-            if len(values) > 1
+            if span
             else 100,
             note=each["status"] if each["status"] != JobStatus.COMPLETED else _lasted(each),
             tone="best" if place == 0 and each["value"] is not None else "",

@@ -34,7 +34,10 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 
 
 def named_distribution(name: str, *, processes_per_host: int | None) -> dict[str, Any]:
-    """Return the distribution of a strategy, with the number of ranks per host if its section has this setting."""
+    """Return the SDK's `distribution` of a strategy.
+
+    Each section that has the setting `processes_per_host` gets the given value; None leaves the setting out.
+    """
     ranks = {"processes_per_host": processes_per_host} if processes_per_host else {}
     return {
         section: {**settings, **(ranks if takes_ranks(section) else {})}

@@ -70,7 +70,7 @@ def parameter_findings(
     Args:
         parameters: the parameters as the user wrote them.
         known: the allowed values of each parameter of this version, by name.
-        elsewhere: the parameters of the library's other version, each with the next step.
+        elsewhere: the parameters of the library's other version, by name, each with the advice to the user.
         version: the library's version that this distribution starts, 1 or 2.
     """
     for name, value in parameters.items():

@@ -67,7 +67,7 @@ class SmDataParallelUnderTorchrun:
 
     @classmethod
     def read(cls, sections: Sections) -> Self:
-        """Return the strategy that both sections describe."""
+        """Return the strategy with the settings of `smdistributed.dataparallel` and `torch_distributed`."""
         return cls(
             custom_mpi_options=sections.get(DATA_PARALLEL, "custom_mpi_options") or "",
             processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"),

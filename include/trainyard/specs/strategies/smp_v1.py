@@ -127,7 +127,10 @@ class SmModelParallelV1:
 
     @classmethod
     def read(cls, sections: Sections) -> Self:
-        """Return the strategy that both sections describe. Raises SpecError for wrong parameters."""
+        """Return the strategy with the settings of `smdistributed.modelparallel` and `mpi`.
+
+        Raises SpecError for wrong parameters.
+        """
         return cls(
             parameters=sections.get(MODEL_PARALLEL, "parameters") or {},
             processes_per_host=sections.get(MPI, "processes_per_host"),

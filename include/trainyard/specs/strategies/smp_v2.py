@@ -115,7 +115,10 @@ class SmModelParallelV2:
 
     @classmethod
     def read(cls, sections: Sections) -> Self:
-        """Return the strategy that both sections describe. Raises SpecError for wrong parameters."""
+        """Return the strategy with the settings of `smdistributed.modelparallel` and `torch_distributed`.
+
+        Raises SpecError for wrong parameters.
+        """
         return cls(
             parameters=sections.get(MODEL_PARALLEL, "parameters") or {},
             processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"),

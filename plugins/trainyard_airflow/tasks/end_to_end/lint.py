@@ -98,7 +98,7 @@ def _unset_training(conf: RunConf) -> TrainingJobSpec:
 
 
 def _script_findings(conf: RunConf, scripts: Path) -> Iterable[Finding]:
-    """Return the script's findings for all numbers of ranks in `capacity_ladder`, each once."""
+    """Return the script's findings for the number of ranks of each capacity tier, without duplicates."""
     jobs = [
         ScriptJob(
             where="hyperparameters",

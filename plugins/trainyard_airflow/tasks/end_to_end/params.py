@@ -1,7 +1,7 @@
 """Params of an end-to-end run: one JSON schema for the form, the REST API and the schedule.
 
-The defaults come from `RunConf`, which also checks conditions that a schema cannot express. A test keeps the fields of
-both equal.
+The defaults come from `RunConf`, which also checks conditions that a schema cannot express. A test checks
+that the params are exactly the fields of `RunConf`.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     @property
     def _may_write_source(self) -> bool:
-        """True if a missing source is allowed, because the DAG's author added a task before `shard` or replaced it."""
+        """True if the source may be missing: the DAG's author replaced `shard` or added a task before it."""
         return self.has_preparation or (
             self.stages is not None and self.stages.use("shard") is StageUse.REPLACED
         )

@@ -125,7 +125,7 @@ def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
 def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
     """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; or None.
 
-    A failed `watch_rules` does not fail the run.
+    The task `watch_rules` is skipped, because its failure does not fail the run.
     """
     for each in facts:
         if each.state == "failed" and each.task_id != TaskId.WATCH_RULES:
