@@ -86,7 +86,7 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _odd(self, step: int, rate: float) -> str | None:
-        """Return the fault of a rate that few schedules have (zero, or a jump), or None."""
+        """Return a text if the rate is zero or has jumped, which happens in few schedules; otherwise None."""
         rates, factor = self._seen.values, self._rule.jump_factor
         if rate == 0:
             is_right = step <= 1 or self._may_end(step)

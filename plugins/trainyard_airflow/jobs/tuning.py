@@ -150,7 +150,7 @@ class TuningJobType(JobType):
         return JobPlace(paid_usd=self._paid_usd(earlier))
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limit on the search's remaining cost."""
+        """Return the rest of the search's budget, at which its trigger stops the search, and the price of a trial."""
         budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
         ceiling = Ceiling(
             budget_usd=None if budget is None else budget - paid,
