@@ -239,6 +239,8 @@ def test_whole_replicas_gather_no_weights_in_the_trainings_last_step() -> None:
 
     assert (replicas.is_sharded, shards.is_sharded) == (False, True)
     assert replicas.tokens_per_s > shards.tokens_per_s
+    alone = {"evaluation_place": "training", "instance_type": "ml.g5.xlarge", "instance_count": 1}
+    assert planned(**alone, strategy="fsdp").tokens_per_s == planned(**alone).tokens_per_s
 
 
 def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:

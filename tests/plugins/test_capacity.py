@@ -343,6 +343,31 @@ def test_max_run_is_retried_only_where_the_attempt_left_checkpoints(
     assert type(raised.value) is kind
 
 
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ((), r"1 x ml.m5.large on demand or 1 x ml.p4d.24xlarge on demand costs up to \$25"),
+        (("arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours",), None),
+    ],
+    ids=["on demand", "in a plan"],
+)
+def test_budget_holds_for_the_dearest_type_that_the_service_may_choose(
+    aws_connection, task, script, plan, says
+):
+    choices = [
+        {"instance_type": "ml.m5.large", "instance_count": 1},
+        {"instance_type": "ml.p4d.24xlarge", "instance_count": 1, "training_plan_arns": plan},
+    ]
+    spec = script(PRINTS, instance_type=None, instance_count=None, max_run=3600, budget_usd=5.0)
+    job_type = operator({**spec, "instance_preferences": choices}).job_run(task.context).job_type
+
+    if says is None:
+        assert job_type.place([]).max_billed_s is None
+        return
+    with pytest.raises(BudgetExceededError, match=says):
+        job_type.place([])
+
+
 def test_attempt_that_could_exceed_the_budget_is_not_created(
     aws_connection, task, script, sagemaker
 ):

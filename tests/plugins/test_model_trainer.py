@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -341,6 +342,16 @@ def test_the_linter_sees_what_the_sdks_driver_does(source: str, clients: AwsClie
     }
     assert launched_by(job.spec, job.distribution).launch.strategy.name == "mpi"
     assert job.spec.launch is None
+
+
+def test_what_only_the_toolkit_rejects_fails_no_job_of_the_sdks_driver(
+    source: str, clients: AwsClients
+) -> None:
+    job = told_by(clients, trainer_of("torchrun", source))
+    isolated = replace(job.spec, enable_network_isolation=True)
+
+    assert "code" in isolated.inputs
+    assert launched_by(isolated, job.distribution) == isolated
 
 
 @pytest.mark.slow

@@ -76,12 +76,12 @@ def test_alarms_look_at_every_attempt_and_host_and_tell_the_topic(
     assert set(found) == {"idle", "memory", "disk"}
     assert sorted(told["alarms"]) == sorted(f"{training.stem}-{name}" for name in found)
     memory = found["memory"]
-    hosts = {
+    hosts = [
         each["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
         for each in memory["Metrics"]
         if "MetricStat" in each
-    }
-    assert hosts == {f"{job}/algo-{number}" for job in training.job_names for number in (1, 2)}
+    ]
+    assert hosts == [f"{job}/algo-{number}" for job in training.job_names for number in (1, 2)]
     assert len(hosts) == 8  # four attempts, two hosts
     assert memory["AlarmActions"] == [TOPIC]
     assert memory["TreatMissingData"] == "notBreaching"

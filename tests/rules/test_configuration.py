@@ -79,7 +79,7 @@ def refusal(*wanted: object) -> str:
 
 
 @pytest.mark.parametrize(("name", "value", "least"), [("persistence", 0, 1), ("warm_up", -1, 0)])
-def test_a_rule_that_could_never_report_is_refused(name: str, value: int, least: int) -> None:
+def test_counts_below_their_least_are_refused(name: str, value: int, least: int) -> None:
     text = refusal({"rule": "LossSpike", "parameters": {name: value}})
 
     assert f"rules[0].{name}: is too small; got {value}; allowed: at least {least}" in text

@@ -463,11 +463,21 @@ def test_declared_learning_rate_is_that_of_the_watched_job(
     assert blamed == (set() if is_right else {1})
 
 
-@pytest.mark.parametrize(("program", "is_certain"), [("train_ddp.py", True), ("own.py", False)])
-def test_one_nan_is_certain_for_a_script_of_trainyard_without_a_conf(
-    program: str, *, is_certain: bool
+@pytest.mark.parametrize(
+    ("sent", "is_certain"),
+    [
+        ({"sagemaker_program": "train_ddp.py", "model": "gpt"}, True),
+        ({"sagemaker_program": "train_ddp.py", "model": "gpt", "on_non_finite": "skip"}, False),
+        ({"sagemaker_program": "train_ddp.py", "model": "gpt", "precision": "fp16"}, False),
+        ({"sagemaker_program": "train_ddp.py"}, False),
+        ({"sagemaker_program": "own.py", "model": "gpt"}, False),
+    ],
+    ids=["ours", "ours that skips", "ours with a loss scaler", "of the same name", "a user's"],
+)
+def test_one_nan_is_certain_only_in_a_script_of_trainyard_that_skips_none(
+    sent: dict[str, str], *, is_certain: bool
 ) -> None:
-    hyperparameters = {"sagemaker_program": json.dumps(program), "precision": "fp32"}
+    hyperparameters = {key: json.dumps(value) for key, value in sent.items()}
     live = planned_evaluation(WatchPlan(), since=0.0, hyperparameters=hyperparameters)
     data = header(0, 1) + line({"kind": "step", "step": 1, "time": 1, "loss": "nan"})
 

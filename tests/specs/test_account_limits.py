@@ -88,7 +88,7 @@ def test_one_type_without_volumes_does_not_excuse_the_others() -> None:
 
     assert set(found(limits, mixed)) == {"volume_kms_key"}
     (finding,) = limits.findings(mixed, image_uri=None)
-    assert "replace the instance types that have local NVMe storage" in str(finding)
+    assert "replace ml.g5.xlarge: types with local NVMe storage accept no key" in str(finding)
 
 
 def test_overrides_of_the_request_are_refused_beside_limits() -> None:

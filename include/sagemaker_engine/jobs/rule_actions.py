@@ -61,9 +61,8 @@ def parsed_actions(text: str) -> list[dict[str, str]] | None:
     Text that is not JSON is read again without the backslashes before quotes: the SDK's `ActionList.serialize`
     adds them for a shell, and the engine runs no shell.
     """
-    try:
-        found = json.loads(text if _is_json(text) else text.replace('\\"', '"'))
-    except ValueError:
+    found = _json_or_none(text) or _json_or_none(text.replace('\\"', '"'))
+    if found is None:
         return None
     actions = found if isinstance(found, list) else [found]
     for each in actions:
@@ -75,12 +74,11 @@ def parsed_actions(text: str) -> list[dict[str, str]] | None:
     return actions
 
 
-def _is_json(text: str) -> bool:
+def _json_or_none(text: str) -> Any:
     try:
-        json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _stop_patiently(job: Job, *, prefix: str) -> None:

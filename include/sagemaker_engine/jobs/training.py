@@ -72,8 +72,8 @@ class TrainingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: No runtime emulates its image, the requested launcher is missing, or the engine image cannot be
-                built.
+            JobError: No runtime emulates its image, the requested launcher is missing, the engine image cannot be
+                built, or a folder is outside /opt/ml on a machine without mounts.
         """
         algorithm = job.request["AlgorithmSpecification"]
         runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])

@@ -279,7 +279,7 @@ def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
 def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
     """Return the plan of an evaluation in the training's last step, by all its ranks."""
     instance = catalogue().find(conf.instance_type)
-    is_sharded = conf.strategy != "ddp"
+    is_sharded = conf.strategy != "ddp" and conf.world_size > 1
     rate = conf.instance_count * _tokens_per_s(conf, instance, is_sharded=is_sharded)
     most_s = LAST_STEP_SHARE * conf.max_run_s
     samples = conf.evaluation_max_samples or max(1, int(most_s * rate / units_per_sample(conf)))

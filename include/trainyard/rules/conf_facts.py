@@ -1,4 +1,4 @@
-"""Facts of a training that its log lacks, from the run's conf."""
+"""Facts of a training that its log lacks, from the run's conf or from the job's hyperparameters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from trainyard.specs.run_conf import warmup_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SCRIPTS = frozenset(
-    f"train_{each}.py"
-    for each in ("ddp", "fsdp", "deepspeed", "horovod", "huggingface", "tensorflow")
-)
-"""Trainyard's scripts, whose hyperparameters have the names of a `RunConf`."""
+SCRIPTS = ("train_ddp.py", "train_fsdp.py", "train_deepspeed.py", "train_horovod.py")
+MODELS = ("gpt", "mlp")
+"""Trainyard's scripts that write statistics, and their values of the hyperparameter `model`."""
 MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
 MOST_SKIPPED_STEPS = 5  # likewise
 
@@ -88,13 +86,17 @@ def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> 
 
 
 def facts_of_job(hyperparameters: Mapping[str, str]) -> Facts:
-    """Return the facts in the hyperparameters of a job for which there is no conf.
+    """Return the precision and the skipped steps of a job for which there is no conf, from its hyperparameters.
 
-    There are none unless the job runs one of Trainyard's scripts: the meaning of a user's hyperparameters is unknown.
+    They are unknown unless the job trains a model by one of Trainyard's scripts. The learning rate's schedule stays
+    unknown, because it may depend on the data: with `epochs`, the script derives the number of steps.
     """
     settings = decoded(hyperparameters)
-    program = PurePosixPath(str(settings.get("sagemaker_program")))
-    return facts_of({"model": "gpt", **settings}) if program.name in SCRIPTS else Facts()
+    program = PurePosixPath(str(settings.get("sagemaker_program"))).name
+    if program not in SCRIPTS or settings.get("model") not in MODELS:
+        return Facts()
+    precision = str(settings.get("precision") or "auto")  # which is never fp16
+    return Facts(precision=precision, skipped_steps=_skipped_steps(settings))
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:

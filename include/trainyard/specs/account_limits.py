@@ -109,10 +109,7 @@ class AccountLimits(FromMapping):
             )
         for name in self.required:
             if not self._has(spec, name):
-                takes_no_key = name is Required.VOLUME_KMS_KEY and any(
-                    map(has_local_storage, instance_types(spec))
-                )
-                yield _missing(name.value, next_step=_NO_KEY if takes_no_key else None)
+                yield _missing(name.value, instance_types(spec))
         for tag in self.required_tags:
             if tag not in (spec.tags or {}):
                 yield _missing(f"tags.{tag}")
@@ -152,18 +149,15 @@ class AccountLimits(FromMapping):
         return bool(getattr(spec, name))
 
 
-def _missing(name: str, *, next_step: str | None = None) -> Finding:
+def _missing(name: str, types: Sequence[str] = ()) -> Finding:
+    keyless = [each for each in types if has_local_storage(each)]
     return Finding(
         where=name,
         what="is missing, but the connection's job_limits require it",
-        next_step=next_step
-        or f"set {name} in trainyard.job_defaults of the connection's extra, or in the job's spec",
+        next_step=f"replace {', '.join(keyless)}: types with local NVMe storage accept no key"
+        if name == Required.VOLUME_KMS_KEY and keyless
+        else f"set {name} in trainyard.job_defaults of the connection's extra, or in the job's spec",
     )
-
-
-_NO_KEY = (
-    "replace the instance types that have local NVMe storage: a job with such a type accepts no key"
-)
 
 
 def _outside(where: str, values: Sequence[str], globs: Sequence[str]) -> Iterator[Finding]:

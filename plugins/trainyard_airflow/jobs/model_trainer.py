@@ -156,23 +156,23 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
     The field shows the linter how the SDK's driver starts ranks.
 
-    The spec is returned unchanged if `distribution` is empty, or for several instance groups: the SDK starts ranks on
-    all groups, and no value of `distribution` describes this.
-
-    Raises:
-        SpecError: the job cannot start its ranks in this way.
+    The spec is returned unchanged if `distribution` is empty or does not fit it. Examples of the latter are several
+    instance groups, all of which get ranks, and what only the toolkit rejects, such as a channel `code` in isolation.
     """
-    if not distribution or len(spec.instance_groups) > 1:
+    if not distribution:
         return spec
     own = {name: each for name, each in spec.hyperparameters.items() if name != "mp_parameters"}
-    return replace(
-        spec,
-        distribution=distribution,
-        hyperparameters=own,
-        entry_point="script.py",
-        container_entry_point=(),
-        container_arguments=(),
-    )
+    try:
+        return replace(
+            spec,
+            distribution=distribution,
+            hyperparameters=own,
+            entry_point="script.py",
+            container_entry_point=(),
+            container_arguments=(),
+        )
+    except SpecError:
+        return spec
 
 
 def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:

@@ -210,19 +210,21 @@ class TrainingJobType(JobType):
     def _check_budget_of_preferences(self, earlier: Sequence[JobSnapshot]) -> None:
         """Check the budget for an attempt on the most expensive of the types that the service may choose.
 
-        Types in a training plan count as free.
+        Types in a training plan cost nothing. With a type of unknown price, the attempt passes.
         """
         spec = self.spec
         rungs = [
             CapacityRung(
                 instance_type=each.instance_type,
                 instance_count=each.instance_count or spec.instance_count or 1,
+                use_spot_instances=False,
+                training_plan=next(iter(each.training_plan_arns), None),
             )
             for each in spec.instance_preferences
-            if not each.training_plan_arns
         ]
         ceilings = [attempt_ceiling(each, max_run_s=spec.max_run) for each in rungs]
-        ceiling = max((each for each in ceilings if each is not None), default=None)
+        known = [each for each in ceilings if each is not None]
+        ceiling = max(known, default=None) if len(known) == len(ceilings) else None
         self._check_budget(earlier, ceiling_usd=ceiling, on=" or ".join(map(str, rungs)))
 
     def _check_budget(

@@ -333,7 +333,7 @@ class Emitter:
         Args:
             kind: weights or gradients.
             numbers: the groups of statistics: NORM, CHANGE or SPREAD.
-            columns: the values of each statistic, one per parameter.
+            columns: the values of each statistic, one per parameter that has a value.
             places: indices of the parameters that have a value, in the order of the values; None for all parameters.
         """
         wanted: set[int] | None = set()

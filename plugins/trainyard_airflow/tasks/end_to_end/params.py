@@ -318,7 +318,7 @@ _SECTIONS: Sections = {
         **RANKS,
         "evaluation_place": (
             "Evaluation by",
-            "A processing job, or the end of the training job. auto: a processing job if a type has the memory.",
+            "A processing job, or the end of the training job. auto: a processing job if a type fits the model.",
             {"type": "string", "enum": [p for p in CHOICES["evaluation_place"] if p != "none"]},
         ),
         "evaluation_max_samples": (
