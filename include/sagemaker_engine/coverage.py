@@ -126,7 +126,7 @@ ANSWERED = (
         title="Endpoints: reads and deletion",
         effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
-        note="CreateEndpoint is rejected, so the list is always empty, and the other operations find no endpoint",
+        note="CreateEndpoint is rejected, so none is stored: the list is empty, and Describe and Delete find none",
     ),
 )
 
@@ -177,7 +177,7 @@ OTHERS = "All others"
 OWN_SERVICES: Mapping[str, str] = {
     "servicequotas": "SageMaker's quotas are enforced: a job that exceeds one is rejected",
     "ecr": "BatchGetImage returns digests of the images that the engine knows; a digest changes with the packages and "
-    "programs that emulate the image; its manifest has no layers; all other operations are rejected",
+    "programs that emulate the image; the returned manifest has no layers; all other operations are rejected",
 }
 """Effect per service that the engine implements itself, by signing name, besides SageMaker, S3 and logs."""
 

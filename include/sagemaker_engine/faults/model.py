@@ -179,6 +179,13 @@ class Fault:
             )
         if self.hosts is not None and not self.hosts:
             raise FaultError(f'fault {self.id}: hosts is empty; give "all" or names such as algo-1')
+        is_of_requests = not self.what.is_of_compute and self.what not in LINE_KINDS
+        usual = {"job": "*", "attempt": None, "hosts": None}
+        odd = [name for name, value in usual.items() if getattr(self, name) != value]
+        if is_of_requests and odd:
+            raise FaultError(
+                f"fault {self.id}: {self.what} applies to the requests of all jobs; remove {', '.join(odd)}"
+            )
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(
                 f"fault {self.id}: {self.what} occurs at a request for instances; give `attempt` instead of `at`"

@@ -1,6 +1,6 @@
-"""`python -m trainyard.rules runs/<run id>`: exits with 1 if there is an issue of severity error, 0 if there is none.
+"""`python -m trainyard.rules runs/<run id>`: exits with 1 if there is an issue of severity error.
 
-It exits with 2 if no rule could be evaluated, or if an input is invalid.
+Without such an issue it exits with 0. It exits with 2 if no rule could be evaluated, or if an input is invalid.
 """
 
 from __future__ import annotations

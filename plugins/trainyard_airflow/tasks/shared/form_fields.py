@@ -197,7 +197,7 @@ CAP: Fields = {
     ),
     "stop_reserve_s": (
         "Reserve for a stop",
-        "Instance seconds reserved below the cap for SIGTERM's two minutes, checkpoint and upload.",
+        "Seconds reserved below the cap, and before a plan's window ends, for SIGTERM, checkpoint and upload.",
         INTEGER,
     ),
     "stop_if_idle_minutes": (
