@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox import linux
@@ -15,18 +16,21 @@ if TYPE_CHECKING:
 IN_MODIFY = 0x002
 IN_MOVED_TO = 0x080
 IN_CREATE = 0x100
+IN_QUEUE_OVERFLOW = 0x4000
 IN_IS_DIRECTORY = 0x4000_0000
+_WRITES = IN_CREATE | IN_MODIFY | IN_MOVED_TO
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 1 << 16
 
 
 class FolderWatch:
-    """Detects files that are created, written or moved under some folders after `begin`."""
+    """Detects files that are created, written or moved under some folders after `begin`; an empty folder is no file."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         """Prepare the watch; the folders need not exist before `begin`."""
         self._folders = list(folders)
         self._descriptor: int | None = None
+        self._known: set[str] = set()
 
     def begin(self) -> None:
         """Start to watch. Earlier changes are not reported.
@@ -37,16 +41,21 @@ class FolderWatch:
         self._watch_all()
 
     def has_changed(self) -> bool:
-        """Return whether anything was written since the last call."""
+        """Return whether a file was written since the last call."""
         if self._descriptor is None:
             return False
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
             return False
-        if any(mask & IN_IS_DIRECTORY for mask in _masks(data)):
-            self._watch_all()
-        return True
+        masks = list(_masks(data))
+        is_written = any(
+            mask & (_WRITES | IN_QUEUE_OVERFLOW) and not mask & IN_IS_DIRECTORY for mask in masks
+        )
+        if any(mask & (IN_IS_DIRECTORY | IN_QUEUE_OVERFLOW) for mask in masks):
+            # Files that a new folder had before it was watched have no event of their own.
+            is_written = self._watch_all() or is_written
+        return is_written
 
     def close(self) -> None:
         """Close the watch."""
@@ -54,12 +63,23 @@ class FolderWatch:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _watch_all(self) -> None:
-        if self._descriptor is None:
-            return
+    def _watch_all(self) -> bool:
+        """Watch all folders that exist now; return whether one that was not watched before has a file."""
+        has_new_files = False
         for folder in self._folders:
             for parent, _, _ in os.walk(folder):
-                linux.inotify_watch(self._descriptor, parent, IN_CREATE | IN_MODIFY | IN_MOVED_TO)
+                assert self._descriptor is not None  # noqa: S101  # the callers have opened it
+                linux.inotify_watch(self._descriptor, parent, _WRITES)
+                if parent not in self._known:
+                    self._known.add(parent)
+                    has_new_files |= _has_file(parent)
+        return has_new_files
+
+
+def _has_file(folder: str) -> bool:
+    with suppress(OSError), os.scandir(folder) as entries:  # of a folder that is gone again
+        return any(not entry.is_dir(follow_symlinks=False) for entry in entries)
+    return False
 
 
 def _masks(data: bytes) -> Iterable[int]:
