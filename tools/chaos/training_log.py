@@ -79,9 +79,9 @@ class Cost:
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
     """Return the cost of a strike; None if no process of the training started between it and `until`.
 
-    `Cost.reached` is the last step that was printed before this start. A step that was done but not
-    yet printed is not counted; with one metric line per step, this is at most one step. If the
-    training does not pass `Cost.reached` by `until`, `Cost.seconds` ends at the last mark by then.
+    The log shows the last step before the first such start. A step that was done but not yet printed is not
+    counted; with one metric line per step, this is at most one step. The cost ends when the log shows a
+    higher step, or at the last mark up to `until`.
 
     Args:
         at: time of the strike, epoch seconds.

@@ -274,7 +274,10 @@ def _recoded(
 
 
 def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
-    """Replace the codes in a shard's file, piece by piece."""
+    """Replace the category codes of one part by those of the whole data set, in the file of one of its shards.
+
+    `codes` maps a column's name to its new code per old code.
+    """
     for place in shard.columns:
         if place.name in codes and place.bytes:
             column = np.memmap(

@@ -74,7 +74,7 @@ class SageMakerJobs:
         except (ThrottledError, BotoCoreError) as error:
             if self._was_created(request[self._api.name_key]):
                 raise NameTakenError(
-                    f"{where} exists: it was created, but the service's response was lost",
+                    f"{where} was created, but the service's response was lost; the task will find the job by its name",
                     where=where,
                 ) from error
             raise

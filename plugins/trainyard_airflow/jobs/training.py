@@ -152,8 +152,8 @@ class TrainingJobType(JobType):
                 plan does not exist.
             CapacityError: no rung can be used, at least one of them because of its training plan.
             BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the
-                spec's budget, or the limits of all rungs; or the rest of the spec's cost cap is too
-                small.
+                spec's `budget_usd`, or on each rung the rung's `max_cost_usd`; or the rest of the
+                spec's `max_cost_usd` is too small for a job.
         """
         spec = self.spec
         rungs = rungs_of(spec)

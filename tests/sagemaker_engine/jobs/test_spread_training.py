@@ -78,7 +78,7 @@ def test_a_spread_training_is_interrupted_and_ends_as_one_process_does(
     log = bench.log("spread")
     assert row.status == "Completed", (row.state.get("FailureReason"), log[-60:])
     assert statuses(row).count("Interrupted") == 1
-    assert [line for line in log if re.match(r"trainyard resume step=[24] ", line)], log
+    assert [line for line in log if re.match(r"trainyard resume step=[246] ", line)], log
     assert list(losses(bench, "one")) == list(range(1, 9))
     assert losses(bench, "spread") == pytest.approx(losses(bench, "one"), rel=RTOL)
     model = bench.archive("out/spread/output/model.tar.gz")
