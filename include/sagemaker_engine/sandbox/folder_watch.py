@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 
 
 class FolderWatch:
-    """Detects files that are created, written or moved under some folders after `begin`. An empty folder does not count."""
+    """Detects files that are created, written or moved under some folders after `begin`; folders do not count."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         """Prepare the watch; the folders need not exist before `begin`."""
