@@ -184,7 +184,7 @@ class Fault:
         odd = [name for name, value in usual.items() if getattr(self, name) != value]
         if is_of_requests and odd:
             raise FaultError(
-                f"fault {self.id}: {self.what} applies to the requests of all jobs; remove {', '.join(odd)}"
+                f"fault {self.id}: {self.what} applies to the requests of all clients; remove {', '.join(odd)}"
             )
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(

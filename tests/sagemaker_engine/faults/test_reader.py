@@ -48,7 +48,7 @@ def test_what_a_fault_writes_reads_as_the_same_fault(fault: Fault) -> None:
         ([{"what": "interrupt", "hosts": []}], "hosts is empty"),
         ([{"what": "no_capacity", "at": {"step": 1}}], "give `attempt` instead of `at`"),
         ([{"what": "s3_error", "at": {"step": 1}}], "supports only `seconds` in `at`"),
-        ([{"what": "s3_error", "job": "a*"}], "the requests of all jobs; remove job"),
+        ([{"what": "s3_error", "job": "a*"}], "the requests of all clients; remove job"),
         ([{"what": "throttle", "hosts": ["algo-1"], "attempt": 2}], "remove attempt, hosts"),
         ([{"what": "s3_stall"}], "needs duration_s"),
         ([{"what": "slow_uplink", "megabytes_per_s": 1, "count": 2}], "remove count"),

@@ -197,7 +197,7 @@ CAP: Fields = {
     ),
     "stop_reserve_s": (
         "Reserve for a stop",
-        "Seconds reserved below the cap, and before a plan's window ends, for SIGTERM, checkpoint and upload.",
+        "Seconds for SIGTERM, checkpoint and upload, reserved below the cap and before AWS ends a plan's instances.",
         INTEGER,
     ),
     "stop_if_idle_minutes": (
