@@ -54,7 +54,7 @@ def predict_fn(input_data: dict[str, Any], model: ServedModel) -> dict[str, Any]
 
 
 def output_fn(prediction: dict[str, Any], accept: str) -> tuple[str, str]:
-    """Return the answer as JSON and its content type, for any accepted type."""
+    """Return the answer as JSON text, and the content type of JSON; `accept` is ignored."""
     del accept
     return json.dumps(prediction), JSON
 

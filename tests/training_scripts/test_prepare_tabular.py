@@ -172,7 +172,8 @@ def test_a_zip_archive_of_one_file_is_read(prepare: Prepare, tmp_path: Path) -> 
     archive = tmp_path / "processing/input/source/a.csv.zip"
     archive.parent.mkdir(parents=True)
     with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("a.csv", GOOD)
+        opened.mkdir("exported")
+        opened.writestr("exported/a.csv", GOOD)
     assert prepare({}) == (0, "")
     assert len(written(tmp_path)) == len(EXPECTED)
 

@@ -54,7 +54,9 @@ def main() -> int:
 
 
 def measure() -> dict[str, float]:
-    """Return the metrics of the tuned model and of its base.
+    """Return the metrics of the tuned model and of its base, by name.
+
+    `answer_metrics` defines their names; for pairs of answers, `pair_metrics` does.
 
     Raises:
         FineTuningError: a model or the rows cannot be used.

@@ -1,4 +1,7 @@
-"""Divergence check of a run with the Trainer's logs; without it the run would continue and save NaN."""
+"""Divergence check of a run by means of the Trainer's logs.
+
+Without this check, a diverged run would continue and save NaN.
+"""
 
 from __future__ import annotations
 

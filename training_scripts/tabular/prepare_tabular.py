@@ -121,11 +121,14 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
 
 
 def read_source(folder: Path, target: str) -> pd.DataFrame:
-    """Return the rows of all CSV files below a folder as texts, without files of 0 bytes; a missing target is NaN.
+    """Return the rows of all CSV files below a folder.
+
+    All values are texts, except that missing values of the column `target` are NaN. Empty files are left out,
+    with a warning.
 
     Raises:
-        PreparationError: there is no row, a file cannot be read or has other columns than the first, or a row does not
-            have one field for each column.
+        PreparationError: there are no rows, a file cannot be read or has other columns than the first, or a
+            row does not have one field for each column.
     """
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     if not paths:
@@ -203,10 +206,10 @@ def _checked_header(path: Path, folder: Path) -> list[str]:
 
 
 def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row of a file, except blank lines, with the number of its first line.
+    """Yield each row of a file, except blank lines, with the number of the row's first line.
 
     Raises:
-        ValueError: an archive does not have exactly one file.
+        ValueError: the file is a zip archive that does not contain exactly one file.
     """
     csv.field_size_limit(LONGEST_FIELD)
     openers: dict[str, Any] = {
@@ -227,7 +230,7 @@ def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _open_zip(path: Path, _: str) -> Any:
     archive = zipfile.ZipFile(path)
-    names = archive.namelist()
+    names = [each.filename for each in archive.infolist() if not each.is_dir()]
     if len(names) != 1:
         raise ValueError(f"the archive has {len(names)} files")
     return archive.open(names[0])

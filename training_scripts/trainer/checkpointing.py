@@ -186,7 +186,7 @@ class Checkpointer:
         return True
 
     def _share(self, content: Any) -> Any:
-        """Return rank 0's content of a checkpoint, or None, on every rank."""
+        """Return rank 0's `content` on every rank: a checkpoint's content, or None without a checkpoint."""
         return broadcast_tree(content, self._ranks)
 
     def _end_resume(self, state: TrainingState, saved: Sequence[Any], *, path: str) -> None:

@@ -286,10 +286,10 @@ class Training:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Run this process's first step in this context, which sets the timeout of collectives.
+        """Set the timeout of collectives to `distributed_timeout_s`; the body runs this process's first step.
 
-        A first step that compiles the model keeps the longer timeout of the setup. All other steps have
-        `distributed_timeout_s`.
+        The timeout is set before the body. If the first step compiles the model, the timeout is set after the
+        body, so that this step has the longer timeout of the setup.
         """
         if self.hp.compile:
             step = self.state.progress.step
@@ -504,7 +504,9 @@ class Training:
         return norm
 
     def refuse_update(self, loss: float, norm: float) -> None:
-        """Count a non-finite step as skipped, or write its statistics and raise the error.
+        """Count a step with a non-finite loss or gradient norm as skipped, and write the event `skipped`.
+
+        If such a step must end the training, write its statistics and raise the error instead.
 
         Raises:
             NonFiniteError: as in `update_weights`.

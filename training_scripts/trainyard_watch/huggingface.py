@@ -116,10 +116,13 @@ class WatchCallback(TrainerCallback):
     def on_prediction_step(
         self, _args: object, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Report the run as alive during an evaluation; end it with a checkpoint if any rank received SIGTERM.
+        """Report the run as alive; end a running evaluation early if any rank received SIGTERM.
+
+        Only the evaluation of a `StoppableEvaluation` ends early. The Trainer then saves a checkpoint and
+        ends the training.
 
         Raises:
-            StoppedError: the evaluation of a `StoppableEvaluation` ends. All ranks raise it after the same batch.
+            StoppedError: the evaluation ends early. All ranks raise it after the same batch.
         """
         if self._run is None:
             return

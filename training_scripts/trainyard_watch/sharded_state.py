@@ -128,10 +128,10 @@ def copied_shards(shards: Shards, buffers: CpuBuffers) -> Shards:
 
 
 def _model_of(optimizer: torch.optim.Optimizer, parts: Mapping[str, Part]) -> nn.Module:
-    """Return the model among the parts whose parameters the optimizer updates.
+    """Return the model whose parameters the optimizer updates; it is one of the parts.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: none of the parts is such a model.
     """
     updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for part in parts.values():
@@ -154,9 +154,9 @@ def _local_tensors(tensor: Tensor) -> list[Tensor]:
 
 
 def _like(tensor: Tensor, copies: list[Tensor]) -> Tensor:
-    """Return copies of this rank's part as a tensor of the same type, with the placement of `tensor`.
+    """Return a tensor with the type and placement of `tensor`, in which `copies` are this rank's part.
 
-    `DTensor.from_local` would move the copy to the mesh's GPU.
+    A DTensor is not made by `DTensor.from_local`, because that would move the copy to the mesh's GPU.
     """
     if isinstance(tensor, DTensor):
         return DTensor(copies[0], tensor._spec, requires_grad=False)  # noqa: SLF001 as FSDP2 makes its own

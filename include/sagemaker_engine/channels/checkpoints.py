@@ -388,7 +388,7 @@ class _HostMirror(threading.Thread):
             each.abandon()
 
     def end(self) -> None:
-        """Request the last synchronization, even if the thread was never started."""
+        """Request the last synchronization; start the thread for it if it was never started."""
         self._ended.set()
         if self.ident is None:
             self.start()

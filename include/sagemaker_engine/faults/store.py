@@ -102,7 +102,10 @@ class FaultStore:
         }
 
     def clear(self) -> None:
-        """Remove all faults, the schedule and their records. Effects that have occurred are not undone."""
+        """Remove all faults, the records of their occurrences, and the schedule of random interruptions.
+
+        Effects that have occurred are not undone.
+        """
         with self._database.write() as db:
             for table in ("faults", "fault_firings", "fault_schedule"):
                 db.execute(f"DELETE FROM {table}")  # noqa: S608  (names are constants of this module)

@@ -87,7 +87,7 @@ class Disturbances:
         self._under_way = [each for each in self._under_way if self._lasts(each, cluster, now)]
 
     def close(self) -> None:
-        """Close the volumes."""
+        """Close the hosts' checkpoint volumes, which the disk faults fill."""
         for each in self.volumes.values():
             each.close()
         self.volumes.clear()
@@ -140,7 +140,10 @@ class Standstill:
     until: float
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Suspend all processes, also new ones, or resume them at the fault's end. Return whether it continues."""
+        """Suspend all processes, also new ones, or resume them at the fault's end.
+
+        Return whether the fault continues.
+        """
         if now >= self.until:
             _send(cluster, self.hosts, signal.SIGCONT)
             return False

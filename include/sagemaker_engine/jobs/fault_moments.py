@@ -44,7 +44,16 @@ class Moments:
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin before the attempt's first state; `subject` names this attempt in the fault store's records."""
+        """Start without pending faults, before the attempt enters its first state.
+
+        Args:
+            fault_store: store of the injected faults.
+            job: name of the training job.
+            subject: name of this attempt in the fault store's records.
+            attempt: number of the attempt, from 1.
+            is_spot: whether the job uses spot instances.
+            clock: clock in seconds.
+        """
         self._fault_store = fault_store
         self._job = job
         self._subject = subject

@@ -126,13 +126,17 @@ def _notify(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topics:
-    """SNS client for the engine's port. A runner has only the standard library; the engine ignores signatures."""
+    """SNS client for the engine's port.
+
+    It uses only the standard library, because a runner has no other packages. Its requests have a false
+    signature, because the engine ignores signatures.
+    """
 
     endpoint_url: str
     region: str
 
     def call(self, action: str, **parameters: str) -> str:
-        """Return the TopicArn in the response; empty if it has none.
+        """Call an SNS action with its parameters; return the TopicArn in the response, empty if it has none.
 
         Raises OSError if the engine is not reachable or rejects the request.
         """

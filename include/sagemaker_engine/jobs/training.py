@@ -273,7 +273,9 @@ class CapacityRequest:
     plan: PlanCapacity | None = None
 
     def wait(self, at_least_s: float) -> Ending | None:
-        """Wait for instances. Return None when they are available, or the reason why the job ended first.
+        """Wait for instances; return None when they are available, or the reason why the job ended first.
+
+        The wait takes at least `at_least_s` seconds, even if instances are available earlier.
 
         Raises:
             JobError: A fault rejects the request with CapacityError, the training plan has ended, or the job waited too

@@ -92,7 +92,10 @@ class SandboxCluster:
         return frozenset(self._running)
 
     def wait(self, timeout_s: float) -> list[InstanceExit]:
-        """Return the instances that have ended, after waiting up to `timeout_s` seconds for the first."""
+        """Return the instances that have ended since the last call, each with its exit code.
+
+        If there are none, wait up to `timeout_s` seconds for the first; the list is empty after that time.
+        """
         exits: list[InstanceExit] = []
         deadline = time.monotonic() + timeout_s
         while self._running and not exits:

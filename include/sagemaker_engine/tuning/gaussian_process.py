@@ -161,9 +161,10 @@ def negative_log_posterior(
 
 
 def _prior(num_dims: int) -> tuple[Floats, Floats]:
-    """Return the prior's mean and standard deviation of each logarithm: those of the lengths, then that of the noise.
+    """Return the means and the standard deviations of the prior.
 
-    The lengths grow with the number of dimensions.
+    Each array has one value per dimension, for the logarithm of its length, and a last value for the
+    logarithm of the noise. The mean lengths grow with the number of dimensions.
     """
     length = math.sqrt(2) + math.log(num_dims) / 2
     mean = np.append(np.full(num_dims, length), LOG_NOISE_MEAN)

@@ -41,9 +41,12 @@ def suggest(
 ) -> Point:
     """Return the values of trial `number`; the same arguments give the same values.
 
-    Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube. No point is
-    repeated while the space has untried points. In spaces of more than 100,000 points, a repeated point is possible
-    after 31 random draws. If the space is empty, every trial gets the empty point.
+    Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube.
+
+    A grid search takes the first untried point. In all other searches, a point that was tried before is
+    replaced by a random one, at most 31 times. After that, a space of at most 100,000 points gives its first
+    untried point. A larger space may therefore repeat a point; a smaller one does so only if all its points
+    were tried. If the space is empty, every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is TuningStrategy.GRID:

@@ -99,9 +99,10 @@ class JsonService:
         return answer_json("200 OK", _shaped(self.model, operation, answer), start_response)
 
     def _passed_on(self, environ: WSGIEnvironment) -> WSGIEnvironment:
-        """Return the request for the application `behind`.
+        """Return the request for the application `behind`; a signed request is unchanged.
 
-        That application routes by the scope of the signature, so an unsigned request gets a signature with this scope.
+        That application routes by the service and region in the signature. An unsigned request therefore gets
+        a signature that names this service and the default region.
         """
         if service_of(environ) is not None:
             return environ

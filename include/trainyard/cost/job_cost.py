@@ -251,7 +251,7 @@ def _priced(instances: Mapping[str, int], table: Catalogue) -> str:
 
 
 def _unpriced(instances: Mapping[str, int], table: Catalogue) -> str:
-    """Return the names of the types without a price as text; `the instances` if there are none."""
+    """Return the names of the types without a price, as text; `the instances` if `instances` is empty."""
     return ", ".join(name for name in instances if _price(name, table) is None) or "the instances"
 
 

@@ -214,7 +214,7 @@ def _is_copies(candidate: PlanCandidate) -> bool:
 
 
 def _is_sharded(candidate: PlanCandidate) -> bool:
-    """Return whether the model is split over the ranks; also True for a single rank."""
+    """Return whether strategy fsdp allows a candidate: its model is split over the ranks, or it has one rank."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 

@@ -363,7 +363,7 @@ def _way_out(conf: RunConf) -> str:
 
 
 def way_out(conf: RunConf) -> str:
-    """Return the next step if the account's quota does not allow the type of the evaluation's processing job."""
+    """Return in words how to change the conf if the quota for the evaluation's job is too small."""
     if conf.evaluation_instance_type:
         return 'name another evaluation_instance_type, or leave it out and set evaluation_place to "training"'
     own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]

@@ -181,7 +181,8 @@ def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, 
       1. At the loss: the embedding tables, which stay gathered from the forward to the backward pass.
       2. In the last layer: the tables and this layer. FSDP2 adds the layer that it gathers next, and with
          recomputation the buffer of the layer that it gathered before.
-      3. After it: the tables, one layer (FSDP2: two), and one layer's gradients in both precisions.
+      3. After it: the tables, one layer (FSDP2: two), and one layer's gradients twice: in the precision of
+         the computation and in fp32.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

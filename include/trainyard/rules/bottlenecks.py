@@ -89,9 +89,9 @@ class _Bottleneck(Rule):
 class _Share(RuleState[HostSample]):
     """State of a bottleneck rule: the share of one host's samples that show the bottleneck.
 
-    A sample shows it if the value `key` is above `limit` and at least one GPU is below `gpu_limit`. The rule
-    is violated if over `threshold` percent of all samples so far do. The rule is first evaluated at
-    sample `patience` + 1.
+    A sample shows the bottleneck if the value `key` is above `limit` and at least one GPU is below
+    `gpu_limit`. The rule is violated if over `threshold` percent of all samples so far show it. The rule is
+    first evaluated at sample `patience` + 1.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class CPUBottleneck(_Bottleneck):
 class IOBottleneck(_Bottleneck):
     """I/O wait is above `io_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
-    Documented: threshold 50, I/O 50, GPU 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
+    Documented: threshold 50, I/O 50, GPU 70 (rulesconfig 1.0.1: 10), patience 1000. The rule needs the
+    training's own samples of the host, because CloudWatch has no metric for I/O wait.
     """
 
     NEEDS = f"{GPUS}: I/O wait and GPU utilization"

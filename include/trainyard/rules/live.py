@@ -75,9 +75,7 @@ class LiveFeed:
         self._since = since
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._attempt = 0
-        self.is_behind = (
-            False  # True if the last call of `wanted` left out content that is stored already
-        )
+        self.is_behind = False  # True if the last call of `wanted` reached its limit of bytes
         self.waits = False  # whether there is more, at once or with a later look
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
@@ -238,7 +236,7 @@ class _Stream:
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False
-    """True if the last call of `wanted` left out content that is stored already."""
+    """True if the last call of `wanted` reached its limit of bytes before the end of the files."""
     waits: bool = False
     """True if a part has content, but its reading has not begun."""
     passed_to: int = 0

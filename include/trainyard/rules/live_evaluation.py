@@ -74,7 +74,10 @@ class LiveEvaluation:
 
     @property
     def is_behind(self) -> bool:
-        """True if the last call of `wanted` left out content that is stored already."""
+        """True if the last call of `wanted` reached its limit of bytes before the end of the files.
+
+        Call `wanted` again with the same sizes to get the rest.
+        """
         return self._feed.is_behind
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
@@ -120,5 +123,5 @@ class LiveEvaluation:
         return self._evaluation.feed(records)
 
     def verdicts(self, *, is_final: bool) -> tuple[Verdict, ...]:
-        """Return each rule's verdict so far."""
+        """Return each rule's verdict so far. If `is_final` is false, rules without issues are in progress."""
         return self._evaluation.verdicts(is_final=is_final)

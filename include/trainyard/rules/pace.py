@@ -28,9 +28,10 @@ _MOST = 0.7  # of a window
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
 
-    The first observation after each start of the processes is left out as warm-up. A start with another number of ranks
-    resets the rule. A median needs at least `least` observations, and 70 % of a window. It must be too low for half a
-    window, so that a short load on the machine is not an issue.
+    The first observation after each start of the processes is left out as warm-up. A start with another
+    number of ranks resets the rule. The rule judges a step once the window has at least `least` observations,
+    and the oldest counted observation is at least 70 % of `window` steps old. The median must stay too low
+    for half of `window` steps, so that a short load on the machine is not an issue.
     """
 
     READS = (Start, StepRecord)

@@ -155,8 +155,8 @@ class _ReplicaDivergence(RuleState[Checksums]):
 def _bound(open_places: dict[Key, dict[int, Kind]]) -> None:
     """Drop the oldest entries beyond MOST_OPEN.
 
-    An entry holds the records, by rank, of a comparison that waits for other ranks. They probably
-    no longer write.
+    An entry has the records of one comparison, by rank, until the records of all its ranks are read. The
+    ranks that are missing in the oldest entries probably no longer write.
     """
     while len(open_places) > MOST_OPEN:
         del open_places[next(iter(open_places))]

@@ -128,7 +128,7 @@ class SeriesRow:
 
     @property
     def onset(self) -> int:
-        """Step of the first observation in the present row. Only valid while `length` is above 0."""
+        """Step of the first observation that `length` counts. Only valid while `length` is above 0."""
         return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:

@@ -147,7 +147,9 @@ def _divergence(reason: str | None) -> Iterator[Record]:
 
 
 def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
-    """Return the end of each attempt that started to train, in epoch seconds by its number, from the service's times.
+    """Return the end of training in each attempt: attempt number -> epoch seconds.
+
+    The attempts are numbered from 1. Attempts that did not start to train are left out and have no number.
 
     Args:
         continuity: the content of continuity.json.

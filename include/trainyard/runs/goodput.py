@@ -179,8 +179,8 @@ def _job_spans(
 def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float, float]]:
     """Yield a job's statuses with their start and end, in epoch seconds.
 
-    A processing job has no secondary statuses: it gets `Starting` and `Processing`. A tuning or AutoML job has no start
-    time and gets none: its task accounts for the time.
+    A processing job has no secondary statuses: it gets `Starting` and `Processing`. A tuning or AutoML job
+    has no start time. Nothing is yielded for such a job, because its task accounts for the time.
     """
     if job.get("transitions"):
         for each in job["transitions"]:

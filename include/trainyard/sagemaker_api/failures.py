@@ -223,10 +223,12 @@ def has_ended(code: str, message: str) -> bool:
 def _cause(reason: str, logs: str) -> FailureRow | None:
     """Return the table row for the cause of a failure, from its reason or its logs; None if no row fits.
 
-    The row that matches the reason is returned if it names the cause. Otherwise the row that matches the
-    logs replaces it if that row names the cause. The row of an after-effect, of a bare exit code or, in the
-    reason, of the end of another rank does not name the cause. A bare exit code in the logs is returned only
-    if no row matches the reason.
+    Three kinds of rows do not name a cause: an after-effect, a bare exit code, and the end of another rank.
+
+    - If the row of the reason names a cause, it is returned.
+    - Otherwise the row of the logs is returned, unless it is missing, an after-effect, or a bare exit code
+      although a row matches the reason.
+    - In these cases the row of the reason is returned, or None if the reason has no row.
     """
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)

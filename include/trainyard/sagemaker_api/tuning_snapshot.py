@@ -30,7 +30,8 @@ class SearchFacts:
         best_name: the best training job, which may be from a parent search; None until there is one.
         best_value: objective of the best training job.
         best_tuned: tuned hyperparameters of the best training job, as wire text.
-        static: static hyperparameters of its training job definition, without those of the service and the toolkit.
+        static: static hyperparameters of the best training job's definition, without those of the service and
+            the toolkit. Without a best training job, they are those of the search's first definition.
         counters: numbers of trials and of objectives by state. They change whenever a trial changes its state.
         has_criteria: whether completion criteria may end the search before all its trials have run.
         max_jobs: largest number of trials; None if the search sets none.

@@ -113,7 +113,10 @@ def _read(objects: Objects, uri: str) -> bytes:
 
 
 def _by_name(variants: Any) -> dict[str, str]:
-    """Return the variants of tokenizer_config.json, a list of `{"name": ..., "template": ...}` or an object."""
+    """Return the chat templates by name, from the value of `chat_template` in tokenizer_config.json.
+
+    The value is a list of `{"name": ..., "template": ...}`, or already an object with the templates by name.
+    """
     if isinstance(variants, dict):
         return dict(variants)
     return {each["name"]: each["template"] for each in variants}

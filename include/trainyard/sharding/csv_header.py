@@ -267,7 +267,11 @@ def _continues(name: str, column: Sequence[str]) -> bool:
 
 
 def _has_look(name: str, column: Sequence[str]) -> bool:
-    """Return whether a column's name has several numbers, as a date has, in the form that all values have."""
+    """Return whether a column's name has the same form as all of its values, and looks like a date or a time.
+
+    The form of a text has `a` for each word and `9` for each number: `2026-11-25` has the form `9-9-9`. The
+    name looks like a date or a time if it has two numbers with only punctuation or spaces between them.
+    """
     look = _look(name)
     return re.search("9[^a9]+9", look) is not None and {_look(each) for each in column} == {look}
 

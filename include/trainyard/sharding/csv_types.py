@@ -202,10 +202,14 @@ def _warn_of_spellings(numbers: pa.Array, name: str) -> None:
 
 
 def check_exact(values: pa.Array, *, name: str) -> None:
-    """Check that no whole number among these strings of a column of floats loses digits as float64.
+    """Check that float64 represents each whole number in a column exactly.
+
+    Args:
+        values: strings of a column that is read as float64.
+        name: name of the column, for the error.
 
     Raises:
-        DataError: there is such a number.
+        DataError: a whole number would lose digits.
     """  # noqa: DOC501 - the named function returns a DataError
     long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
     lost = next((text for text in long.to_pylist() if not _is_exact(text)), None)

@@ -498,7 +498,14 @@ def _without_replaced(
 
 
 def _selected_rows(state: SourceFile, indices: object) -> DataError:
-    """Return the error for a folder of datasets 1.x, which stores all rows and the indices of the selected ones."""
+    """Return the error for a folder of Hugging Face's `save_to_disk` that selects its rows by indices.
+
+    Version 1.x of the library writes such folders. They have all rows, and the indices of the selected ones.
+
+    Args:
+        state: the folder's `state.json`.
+        indices: the names of the files with the indices, for the message.
+    """
     return DataError(
         "a folder written by Hugging Face's save_to_disk selects rows of its files by a list of indices",
         job_name="sharding",

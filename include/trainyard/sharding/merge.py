@@ -274,9 +274,10 @@ def _recoded(
 
 
 def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
-    """Replace the category codes of one part by those of the whole data set, in the file of one of its shards.
+    """Rewrite the category codes in the shard file at `path` from a part's to those of the whole data set.
 
-    `codes` maps a column's name to its new code per old code.
+    `codes` maps a column's name to the table of new codes, indexed by the old code. Columns without a table
+    keep their codes.
     """
     for place in shard.columns:
         if place.name in codes and place.bytes:

@@ -135,7 +135,11 @@ def _vocabulary(source: ShardedSource) -> str:
 def _index(
     sources: Sequence[ShardedSource], fingerprint: str, *, destination: str
 ) -> dict[str, Any]:
-    """Return the content of the mixture's index; its members have the names of a data set's index."""
+    """Return the content of the mixture's index.
+
+    It has the form of a data set's index. The additional member `sources` describes each source and its
+    share.
+    """
     origins = [each.index.source for each in sources]
     total = sum(each.parts for each in sources)
     return {

@@ -284,7 +284,10 @@ def _as_text(arguments: Any) -> Any:
 
 
 def _with_word(arguments: Any, word: str) -> Any:
-    """Return a tool call's arguments in their given form, an object or JSON text, with one more key, the word."""
+    """Return a tool call's arguments with `word` as an additional key and as its value.
+
+    Arguments given as JSON text are returned as JSON text; other text gets the word appended.
+    """
     value = _as_object(arguments)
     if isinstance(value, dict):
         made = {**value, word: word}

@@ -17,7 +17,10 @@ AUTO = "auto"
 
 
 def settled_precision(given: str, instance_types: Iterable[str]) -> str:
-    """Return the given precision. For "auto", return bf16 if all types have it or there are none, otherwise fp32."""
+    """Return the given precision. For "auto", return bf16 if all types have bf16, otherwise fp32.
+
+    Without instance types, "auto" gives bf16.
+    """
     if given != AUTO:
         return given
     return "bf16" if all(map(has_bf16, instance_types)) else "fp32"

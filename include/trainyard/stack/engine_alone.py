@@ -50,7 +50,7 @@ def last_port(home: Home) -> int:
 
 
 def engine_alone(home: Home, *, console: Console, port: int | None = None) -> int:
-    """Run the engine until it is interrupted, and print its export lines once it is ready.
+    """Run the engine until it is interrupted; once it is ready, print shell lines that direct clients to it.
 
     Args:
         home: folder of the engine.

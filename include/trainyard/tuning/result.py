@@ -70,7 +70,8 @@ class TuningResult:
         status: `Completed`, or `Stopped` if a limit ended the search.
         is_complete: False if the search was stopped early; `best` is then only the best trial so far.
         num_trials: number of trials by status: Completed, Failed, Stopped.
-        billable_seconds: sum over all trials, per instance.
+        billable_seconds: sum of the trials' billed seconds; for each trial, the seconds
+            of one of its instances.
         trials_uri: Parquet file of all trials (`trainyard.tuning.trials`).
         cost_usd: cost of all trials; None if the price is unknown.
         earlier_cost_usd: cost of the task's earlier searches, which were stopped or failed; 0 without a budget.

@@ -37,7 +37,9 @@ def run_spend(
 ) -> RunSpend | None:
     """Return a run's spend record without amounts; None if the run has no team.
 
-    Airflow resets the start of a cleared run, so such a run keeps the month in which it first counted.
+    The month is the one in `state`, or without it the month of the run's start. Airflow resets the start of a
+    cleared run. Without a month in `state`, a cleared run therefore gets the first month in which it counts,
+    as found in its stored spend records.
 
     Args:
         clients: clients of the run's connection.
@@ -46,7 +48,7 @@ def run_spend(
 
     Raises:
         SpecError: the connection's defaults or limits cannot be read.
-        TrainingRunError: S3 rejects the search for the document of a cleared run.
+        TrainingRunError: S3 rejects the search for the stored spend records of a cleared run.
     """
     fixed = state or {}
     team = fixed.get("team") or clients.job_defaults.tags.get(clients.job_limits.team_tag)

@@ -52,10 +52,12 @@ class JobType(ABC):
         return (*spec_secrets(self.given), *spec_secrets(self.jobs.clients.job_defaults))
 
     def spec_given(self, spec_type: type[S]) -> S:
-        """Return the given spec, or that of the given mapping; see `completed` for the fields that it may omit.
+        """Return the given spec, or the spec that the given mapping describes.
+
+        The mapping may omit fields; see `given_spec.completed`.
 
         Raises:
-            SpecError: the mapping is not a valid spec; it lists all findings.
+            SpecError: the mapping is not a valid spec; the error lists all findings.
         """
         if isinstance(self.given, spec_type):
             return self.given

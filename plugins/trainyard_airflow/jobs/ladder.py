@@ -201,9 +201,13 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
 def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     """Return the spec of one job on this rung.
 
-    The service's own limits are set if they apply. On spot, this is `max_wait` (waiting and running together). On
-    demand or in a plan, it is `max_pending_time_in_seconds`, for accelerated types. By default, this time is longer
-    than the rung's `max_wait_s`, after which the job's trigger stops the job. It matters only without a trigger.
+    The spec sets the service's own limit of the wait for capacity:
+
+    - on spot: `max_wait`, the limit of waiting and running together
+    - on demand or in a plan: `max_pending_time_in_seconds`; its default exists for accelerated types only
+
+    The job's trigger stops the job after the rung's `max_wait_s`. By default `max_pending_time_in_seconds`
+    is longer, so it takes effect only if no trigger follows the job.
     """
     return replace(
         spec,

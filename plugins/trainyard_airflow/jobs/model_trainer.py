@@ -156,8 +156,9 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
     The field shows the linter how the SDK's driver starts ranks.
 
-    The spec is returned unchanged if `distribution` is empty or does not fit it. Examples of the latter are several
-    instance groups, all of which get ranks, and what only the toolkit rejects, such as a channel `code` in isolation.
+    The spec is returned unchanged if `distribution` is empty, or if it would make the spec invalid. Examples
+    are a spec with several instance groups that all get ranks, and a spec with a channel `code` and network
+    isolation.
     """
     if not distribution:
         return spec

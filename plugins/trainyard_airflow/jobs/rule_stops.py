@@ -77,7 +77,10 @@ class RuleStops:
         return str((document.get("stopped_by") or {}).get("evidence", ""))
 
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
-        """Return the verdict on a job for the task's result, with its last complete checkpoint or None."""
+        """Return the verdict on a job that a rule stopped, as a member of the task's result.
+
+        `last_checkpoint` is the job's last complete checkpoint, or None without one.
+        """
         found = checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
         return {
             "rule": stop.rule,

@@ -49,7 +49,7 @@ class ShardingSpec:
 
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
-        """Mapping with this spec under an empty name, the form of a mixture's data sets."""
+        """Mapping of the empty name to this spec. A mixture's `datasets` has one spec per source name."""
         return {"": self}
 
 

@@ -23,7 +23,11 @@ _NOT_UPDATED = "The run's ledger was not updated"
 
 
 class TaskLedger:
-    """Ledger entries of one task; none are written if there is neither a `uri` nor a bucket in the connection."""
+    """Entries of one task in its run's ledger.
+
+    The ledger is at `uri`; without `uri`, it is in the connection's bucket. Without
+    either, nothing is written.
+    """
 
     def __init__(self, jobs: TaskJobs, *, uri: str | None = None) -> None:
         self._jobs = jobs

@@ -272,7 +272,11 @@ class TrainingJobType(JobType):
         return replace(capped, placement=placement, plan_stops=stops)
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limits on the time without progress, the wait for instances, the billed time and plan windows."""
+        """Return the limits at which the job is stopped.
+
+        They are the longest time without a heartbeat, the longest wait for instances, the billed time that
+        the cost cap allows, and the times of the stops at the ends of a training plan's windows.
+        """
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
@@ -308,7 +312,10 @@ class TrainingJobType(JobType):
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> TrainingRunError | None:
-        """Return the error of a training that was stopped to limit its cost before it wrote a model; otherwise None."""
+        """Return the error of a training that was stopped to limit its cost; None if it ended otherwise.
+
+        `hands_on` has excluded trainings that left a model in S3.
+        """
         stops = self._stops
         return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None
 

@@ -150,7 +150,10 @@ class TuningJobType(JobType):
         return JobPlace(paid_usd=self._paid_usd(earlier))
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the rest of the search's budget, at which its trigger stops the search, and the price of a trial."""
+        """Return the limit at which the trigger stops the search: the rest of its budget in USD.
+
+        The result also has the price of a trial per second, from which the trigger derives the cost so far.
+        """
         budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
         ceiling = Ceiling(
             budget_usd=None if budget is None else budget - paid,

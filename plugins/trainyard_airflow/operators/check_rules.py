@@ -214,7 +214,10 @@ class CheckRulesOperator(ConnectedOperator):
         return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:
-        """Reschedule this task if the watched task has not begun; `dag.test()` starts that task only after this task.
+        """Reschedule this task if the watched task has not begun.
+
+        The task does not wait in its process, because `dag.test()` runs one task at a time: the watched task
+        would never begin.
 
         Raises:
             AirflowRescheduleException: the watched task has not begun.
@@ -312,8 +315,12 @@ class CheckRulesOperator(ConnectedOperator):
     def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
         """Return the name of the job to watch: the given job, or a job of the watched task.
 
-        A running job comes first, because a job that costs money must be watched. Then come ended jobs that were not
-        watched, because their statistics still exist, and then the next attempt.
+        The first of these that exists is chosen:
+
+        1. The newest running job, because a job that costs money must be watched.
+        2. The oldest ended job that was not watched, because its statistics still exist.
+        3. The last job, if the watched task has ended: it is watched again.
+        4. The next attempt.
 
         Args:
             context: the task's context.

@@ -52,10 +52,13 @@ class StateObject:
 
     @classmethod
     def of(cls, context: Context, clients: AwsClients, *, ledger_uri: str | None) -> StateObject:
-        """Return the state of a running task.
+        """Return the state of a running task, an object below the run's prefix.
+
+        The prefix is that of the ledger if `ledger_uri` is the address of this run's ledger. Otherwise the
+        prefix is derived from the bucket of the connection.
 
         Raises:
-            SpecError: the ledger is not below the run's prefix, and the connection names no bucket.
+            SpecError: `ledger_uri` is not below the run's prefix, and the connection names no bucket.
         """
         from trainyard.sagemaker_api.names import run_uri
         from trainyard_airflow.hooks.objects import S3Objects

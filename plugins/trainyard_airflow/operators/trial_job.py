@@ -95,7 +95,10 @@ class TrialJobOperator(SageMakerJobOperator):
             return self._failed_trial(context, error)
 
     def _failed_trial(self, context: Context, error: TrainingRunError) -> dict[str, Any]:
-        """Return the result of a failed trial that the policy did not handle, such as one at the task's time limit.
+        """Return the result of a trial that ended with `error`, with the error's text as `failure`.
+
+        Most failures of a trial are handled by `TrialPolicy`. This method handles all others, such as a trial
+        that reached the task's time limit.
 
         Raises:
             BudgetExceededError: the given error, if the trial has no job.
@@ -147,7 +150,7 @@ class TrialPolicy(EndPolicy):
         This applies if the trial's hyperparameters can be the cause of the failure.
 
         Raises:
-            TrainingRunError: the given error, if its hyperparameters cannot be the cause.
+            TrainingRunError: the given error, if the trial's hyperparameters cannot be its cause.
         """
         if not isinstance(error, FAULTS_OF_VALUES):
             raise error

@@ -75,7 +75,8 @@ async def follow_by_feed(
 
     Args:
         followed: the job.
-        follower: the trigger that takes over the job from another triggerer, stored on the job; None for a new job.
+        follower: identity of the trigger that follows the job, stored as a tag of the job (`handover`). None
+            stores no tag, because no other triggerer can have followed the job yet.
         began_at: approximate start of the job, epoch seconds.
         log_since: earlier log lines are not forwarded, epoch seconds.
 

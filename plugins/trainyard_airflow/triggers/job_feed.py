@@ -462,7 +462,10 @@ class JobFeed:
 
 
 def service_time(answer: dict[str, Any]) -> float:
-    """Return the time of the service's response, epoch seconds, or this machine's time if it has no valid date."""
+    """Return the time at which the service responded, in epoch seconds.
+
+    If the response has no valid date, return this machine's time.
+    """
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(date).timestamp() if date else time.time()

@@ -5,8 +5,9 @@ if the `CancelledError` raised by the trigger has the same message. `sync_to_asy
 raises a new error without a message (asgiref 3.13, `SyncToAsync.__call__`). Without this module, a task that is cleared
 while its trigger opens a client would leave its paid job running.
 
-After that, Airflow cancels the trigger again once per second until the trigger has ended, also during `on_kill`
-(Airflow 3.3.2, `TriggerRunner.cancel_triggers`). A call that takes longer than a second must therefore be shielded.
+After the first `cancel`, Airflow cancels the trigger again once per second until the trigger has ended, also
+during `on_kill` (Airflow 3.3.2, `TriggerRunner.cancel_triggers`). A call that takes longer than a second must
+therefore be shielded.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ def with_sentinels(template: str) -> str:
 
 
 def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without its sentinels, and the (begin, end) of each answer in that text, in characters.
+    """Return a text without its sentinels, and the (begin, end) of each answer in the result, in characters.
 
-    An answer of which the template cut off a sentinel has no span.
+    A sentinel (see `with_sentinels`) marks the begin or the end of an answer. An answer has no span if the
+    template cut off one of its two sentinels.
     """
     spans, begin = [], None
     for number, match in enumerate(_SENTINELS.finditer(text)):

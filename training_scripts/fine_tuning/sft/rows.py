@@ -257,9 +257,10 @@ class RowTokenizer:
     def _rendered_answers(
         self, messages: Sequence[Message], learned: Sequence[int], *, tools: Any, where: str
     ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text of a conversation, and the spans of characters of the messages with the numbers `learned`.
+        """Return the text of a conversation, and the character span of each message to learn.
 
-        A span begins at the end of its generation prompt. If the last message is rendered without that prompt, its span
+        `learned` has the indexes of these messages. A span is (begin, end). It begins after the generation
+        prompt of its message. A template may render the last message without this prompt. Its span then
         begins at the first character that differs from the prompt, as in TRL's DPO.
 
         Raises:

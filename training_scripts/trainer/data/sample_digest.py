@@ -35,7 +35,7 @@ def to_limbs(digest: int) -> list[float]:
 
 
 def from_limbs(low: float, high: float) -> int:
-    """Return the digest from the summed limbs of one or more digests."""
+    """Return the sum of one or more digests, from the sums of their low and high halves (`to_limbs`)."""
     return (int(low) + (int(high) << LIMB_BITS)) & MASK
 
 

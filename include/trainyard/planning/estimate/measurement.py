@@ -23,7 +23,8 @@ class JobMeasurement:
     """Durations of one ended job, or of the mean trial of a search.
 
     Attributes:
-        on_instances_s: seconds on instances, which are the billed seconds on demand.
+        on_instances_s: seconds for which the job had instances. For an on-demand job, these are the billed
+            seconds.
         wait_s: seconds from the request to the start of the instances; None if unknown.
         loop_s: seconds from the end of the first step to the end of the last step; None if the log has no steps.
         saved_fraction: share of the seconds that was not billed on spot; None on demand.

@@ -110,7 +110,10 @@ def data_key(conf: BaseRunConf) -> str:
 
 
 def workload_of(conf: BaseRunConf) -> str:
-    """Return the name of the run's workload, as a part of an S3 key. Runs of the same name share measurements."""
+    """Return the instance type and a digest of the training's workload, as a part of an S3 key.
+
+    Runs with an equal result share measurements.
+    """
     training = next(each for each in works_of(conf) if each.task_id == TaskId.TRAIN)
     return f"{training.instance_type}-{_digest(training.workload)}"
 

@@ -114,7 +114,11 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
-    """Yield an error for an AWS image without the strategy's library, or a warning for any other unlisted image."""
+    """Yield an error if an AWS framework image lacks the strategy's library, or a warning for other images.
+
+    Other images may have the library. Yield nothing for an image that is known to have it, or if all
+    framework images have it.
+    """
     if facts.image is None or not support.images or facts.image in support.images:
         return
     is_aws = framework_of_image(facts.image) is not None

@@ -80,7 +80,10 @@ def _lives_of_job(
 
 
 def _lives_of_span(job: JobRecord, span: Span, starts: list[TrainingStart]) -> Iterator[Life]:
-    """Yield one attempt per start. A restart on the same instances ends the attempt before it."""
+    """Yield one attempt per start of the training processes; without a start, the span is one attempt.
+
+    Each further start is a restart on the same instances and ends the attempt before it.
+    """
     if not starts:
         yield Life(job=job, span=span, start=None)
         return

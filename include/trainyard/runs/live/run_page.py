@@ -145,7 +145,7 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]], *, has_all_jobs: bool) -> dict[str, Any]:
     """Return the run's cost, savings, estimate and limits in USD, for its page.
 
-    The cost is that in the report of an ended run, otherwise the cost of the jobs so far.
+    An ended run has the cost that its report states. Otherwise the cost is that of the jobs so far.
     """
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
@@ -193,9 +193,10 @@ def _goodput(
 def _spans(
     starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
 ) -> Iterator[TrainingSpan]:
-    """Yield each start of the training's processes, with the time in which its work was lost.
+    """Yield each start of the training's processes, with the period whose work was lost.
 
-    The work is lost from the last step that survives until the processes start again or their instances stop.
+    The period begins at the end of the start's last step that survives. It ends when the processes start
+    again or their instances stop. Without lost work, `lost_from` is None.
 
     Args:
         starts: the starts, as in `TrainingEvents.starts`.

@@ -59,9 +59,9 @@ class TrainingEvents:
     Attributes:
         stride: one point per `stride` is kept: 1 up to 20,000 points, then 2, 4, ...
         attempt: number of starts so far.
-        starts: each start with its step, time, job and ranks. A start that was followed by another one also has
-            `lost_from`, the end of its last surviving step. If both were on the same instances, the earlier start also
-            has `restarted_from`, the time of its own last line.
+        starts: each start with its step, time, job and ranks. A start that was followed by another one also
+            has `lost_from`, the time at which its last surviving step ended. If both starts were on the same
+            instances, the earlier one also has `restarted_from`, the time of its last line.
         stall_seconds: seconds that checkpoints blocked the training.
         newest: newest value of each metric, of at most 50 metrics.
     """

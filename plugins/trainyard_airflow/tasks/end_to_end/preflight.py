@@ -542,9 +542,9 @@ class _Findings:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
-        """Return the result of `make`; if it fails, store the error and return None.
+        """Return the result of `make`; if it fails with an error to report, store the error and return None.
 
-        It stores findings, an exceeded budget, and calls that AWS did not answer, throttled, or
+        Such errors are findings, an exceeded budget, and calls that AWS did not answer, throttled, or
         rejected because of expired credentials. Other errors are raised.
         """
         try:

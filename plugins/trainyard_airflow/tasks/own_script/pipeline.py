@@ -31,7 +31,8 @@ class ScriptRecipe:
     """Parts of the pipeline that differ between families of runs.
 
     Attributes:
-        preflight: class of the first task, which has the form; its `resolve` returns the params of a `ScriptConf`.
+        preflight: class of the first task. Its `form` declares the DAG's params. Its `resolve` returns the
+            params of a `ScriptConf`.
         check: creates a task between `preflight` and `train` that starts no job; None = no such task.
     """
 
@@ -133,9 +134,9 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
 
 
 def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of the form for the keyword arguments of an estimator of SDK v2.
+    """Return the keyword arguments of an estimator of SDK v2 as defaults of the DAG's params.
 
-    Unknown names are returned unchanged; `script_pipeline` rejects them with its other faults.
+    Unknown names are returned unchanged. `script_pipeline` rejects them, together with all other faults.
 
     Raises:
         SpecError: there are settings that the run sets itself; it lists all of them.
