@@ -83,10 +83,10 @@ else:  # Airflow 3.2 does not pass the run
 def activate() -> None:
     """Make Airflow call `task_instance_mutation_hook` if TRAINYARD_TRAINING_POOL is set.
 
-    Airflow skips the hook while its attribute `is_noop` is True. Airflow sets the attribute to
-    False only for a hook in `airflow_local_settings`, not for that of an entry point, so this
-    function does it. Without the variable it stays True: if it is False, Airflow 3.2 loses every
-    task's trace context.
+    Airflow skips the hook while the hook's attribute `is_noop` is True. Airflow itself sets the attribute to
+    False only for a hook in `airflow_local_settings`, not for a hook of an entry point. This function
+    therefore sets it. If the environment variable is not set, the attribute stays True, because Airflow 3.2
+    loses every task's trace context while the attribute is False.
     """
     if os.environ.get("TRAINYARD_TRAINING_POOL"):
         settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]

@@ -158,7 +158,7 @@ class Payload:
         """Return the names of the checksum algorithms to compute while the upload is written.
 
         These are the algorithms that the request states and the engine can compute.
-        If it states only a payload hash, this is SHA256.
+        If the request states only a payload hash, the result is SHA256 alone.
         """
         trailer = (self._request.header("x-amz-trailer") or "").lower()
         names = {*self._header_claims(), trailer.removeprefix(_CHECKSUM).upper()}

@@ -128,7 +128,8 @@ class MemoryGrowth(Rule):
     The means of `num_windows` consecutive windows of `window` samples each rise, in total by more than `min_growth` of
     the first mean. If the limit is known, memory must also reach it within `horizon` times the time between the first
     and the last window, at the rate between their means. If the limit is unknown, the total growth must exceed
-    `unlimited_growth`. Worked: growth from 4 to 5 GiB of 16 GiB leaves 11 GiB, which are filled in 11 times this time.
+    `unlimited_growth`. Worked: the limit is 16 GiB, and memory grows from 4 to 5 GiB between the first and
+    the last window. At this rate, the other 11 GiB are full after 11 times the time between these windows.
     """
 
     READS = (HostSample,)

@@ -83,7 +83,8 @@ class LiveFeed:
 
         Args:
             sizes: sizes in bytes by file name, for all files of the folder at one time.
-            is_final: whether writing has ended, so that no part waits for its predecessor.
+            is_final: whether writing has ended. Until then, a part of a rank's statistics is returned only
+                after the part before it has stopped growing.
         """
         for name in sizes:
             if found := _NAME.search(name):

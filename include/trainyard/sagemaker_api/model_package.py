@@ -114,7 +114,7 @@ def listed_arn(page: Mapping[str, Any], version: ModelVersion) -> str | None:
 
 
 def _card(version: ModelVersion) -> dict[str, Any]:
-    """Return the members of the request for the model card, which is a draft for a person to complete.
+    """Return the request's members that contain the model card. The card is a draft for a person to complete.
 
     The result is empty if the version has no card, or if its card is longer than the service allows.
     """

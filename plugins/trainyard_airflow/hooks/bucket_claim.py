@@ -117,10 +117,11 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Return this Airflow's id from its variable, which another task may be about to store.
+    """Return the value of the variable with this Airflow's id for the bucket; None if it is not set in time.
 
-    The variable is read again for some seconds, until it has the id `owner` of the marker. None if it is still not
-    set.
+    Another task may be about to store the variable. It is therefore read repeatedly for some seconds, until
+    its value is `owner`, the id in the bucket's marker. If it has another value until the end, that value is
+    returned.
     """
     own = None
     for seconds in _PAUSES_S:

@@ -61,7 +61,10 @@ _LOG_FAILURES_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """State of a job in a listing; `is_listed` is False for a job that is in no listing."""
+    """State of a job, as read from a listing.
+
+    `is_listed` is False if no listing so far has the job. The other fields then have their defaults.
+    """
 
     status: str = JobStatus.IN_PROGRESS
     secondary_status: str | None = None

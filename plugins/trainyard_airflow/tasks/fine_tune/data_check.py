@@ -40,10 +40,11 @@ class CheckDataOperator(ConnectedOperator):
         super().__init__(**{**RETRIES, **kwargs})
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return `splits`, the figures by split, and `estimate`.
+        """Return a mapping with the members `splits` (figures of each split, by its name) and `estimate`.
 
         Raises:
-            SpecError: a model cannot be used, or there are invalid rows; it lists them by file and number.
+            SpecError: a model cannot be used, or there are invalid rows. The error lists the invalid rows by
+                file and number.
         """
         conf = RunState.of_script(context).conf
         num_parameters = self._num_parameters(conf)
