@@ -243,7 +243,7 @@ class MirroredFolder:
             self._warn_of(name, f"cannot be read: {error.strerror}")
             return 0
         except OSError as error:
-            raise S3Error("InternalError", f"{name}: {error}") from error
+            raise S3Error("InternalError", f"{name} cannot be uploaded: {error}") from error
         self._uploaded[name] = source.version
         now = time.monotonic()
         self._next_at[name] = now + max(REST_S, now - began)

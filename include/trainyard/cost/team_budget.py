@@ -91,7 +91,10 @@ class RunSpend:
         except (ValueError, TypeError, AttributeError) as error:
             allowed = f"format {FORMAT}, version {VERSION}"
             raise ContractError(
-                "the text is not the spend document of a run", got=repr(text[:200]), allowed=allowed
+                "the text is not the spend document of a run",
+                got=repr(text[:200]),
+                allowed=allowed,
+                next_step="correct the document, or delete it if its run has ended",
             ) from error
 
 

@@ -300,6 +300,7 @@ class RunRecord:
                 "the document is not a run record",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
+                next_step="read it with the release of Trainyard that wrote it",
             ) from error
 
 

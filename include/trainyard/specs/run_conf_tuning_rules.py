@@ -184,12 +184,12 @@ def _values_that_do_not_fit(
 ) -> Iterator[Finding]:
     """Yield a finding for each tried value that makes a trial's conf invalid.
 
-    The tried values are the choices of a range, or its two ends and, for a pair in `DIVIDING`, some
-    values between them. The two hyperparameters of such a pair are tried together, all others one
-    by one. Fields that are not tried have the values of the conf.
+    The tried values are the choices of a range, or its two ends. Fields that are not tried have the values of the
+    conf.
 
-    For a pair in `DIVIDING`, only the first fault is reported, unless just one of the two has a
-    range and this range is a list of choices.
+    `DIVIDING` has pairs of hyperparameters of which one must divide the other. They are tried together, also with
+    some values between the ends of a range. Usually only the first fault of a pair is reported. All are reported
+    if one of the two is fixed and the other has a list of choices.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:

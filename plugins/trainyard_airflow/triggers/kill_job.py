@@ -45,9 +45,9 @@ async def kill_job(
 ) -> None:
     """Stop the job, with retries until the service accepts the stop or the time is over.
 
-    If Airflow reports that the task is still deferred, the job is stopped only if a trigger of a later try has tagged
-    it: then the task was cleared and deferred again. Without such a tag, another triggerer has taken over the trigger,
-    and follows the job.
+    If Airflow reports that the task is still deferred, there are two cases. A tag of a later try on the job shows that
+    the task was cleared and has been deferred again: the job is stopped. Without such a tag, another triggerer has
+    taken over the trigger and follows the job: it is not stopped.
 
     Args:
         followed: the job.

@@ -74,6 +74,7 @@ class RunMeasurement:
                 "the document is not a measurement of a run",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
+                next_step="read it with the release of Trainyard that wrote it",
             ) from error
 
 

@@ -196,6 +196,7 @@ class Continuity:
                 "the data is not a continuity document",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
+                next_step="read it with the release of Trainyard that wrote it",
             ) from error
 
 
