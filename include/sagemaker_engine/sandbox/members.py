@@ -132,9 +132,10 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def _scanned(first: int) -> tuple[list[Member], Member | None]:
-    """Return an instance's processes, and the first rank among them.
+    """Return the processes of the instance whose process 1 is `first`, and a rank; None without a rank.
 
-    A rank has RANK in its environment, and its parent does not, which excludes data loaders.
+    The rank is the first one in the list. A rank has RANK in its environment, and its parent does not, which
+    excludes data loaders.
     """
     found = members(first)
     ranks = {each.pid for each in found if _has_rank(each.pid)}

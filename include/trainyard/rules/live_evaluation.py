@@ -35,8 +35,8 @@ def planned_evaluation(
     Args:
         plan: the rules, and the run's conf.
         since: creation time of the job, epoch seconds.
-        hyperparameters: hyperparameters of the job, from Describe. The learning rate may differ from the conf's. If the
-            plan has no conf, the facts are those of `facts_of_job`.
+        hyperparameters: hyperparameters of the job, from Describe. Their learning rate takes precedence over the
+            conf's. Without a conf, the rules know about the training only what `facts_of_job` derives from them.
         judged_elsewhere: names of rules that the service evaluates for this job, to leave out.
 
     Raises:

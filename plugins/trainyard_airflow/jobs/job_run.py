@@ -450,10 +450,10 @@ class JobRun:
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
     ) -> AwaitQuota | QuotaWait:
-        """Return the wait for quota until the next Create call.
+        """Return the step that waits for the quota until the next Create call.
 
-        If that call is due now, because the next rung (entry of `capacity_ladder`) is to be tried,
-        return the progress of the wait instead.
+        If the next rung (entry of `capacity_ladder`) is to be tried, the next Create call is due now. Then
+        return only the state of the wait (`QuotaWait`), and the caller does not wait.
 
         Waiting for the quota does not use the task's retries, which are for paid attempts. It ends
         with the task's time limit, or when the rung's time is over and the next rung is tried.

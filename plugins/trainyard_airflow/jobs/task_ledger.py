@@ -1,4 +1,4 @@
-"""`TaskLedger`: the entries that one task writes into its run's ledger."""
+"""`TaskLedger`: the entries that one task writes into its run's ledger, the list of the run's paid resources."""
 
 from __future__ import annotations
 
