@@ -105,7 +105,8 @@ def joined_schema(
 def joined_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of a column whose files have these two types; None if no type holds the values of both.
 
-    Text, times, decimals and lists may differ in width, unit or scale, because each file is encoded by its own type.
+    Two types of text, of times, of decimals or of lists fit together even if their width, unit or scale differs: the
+    values of each file are read by the file's own type, not by the returned one.
     """
     if one == other or pa.types.is_null(other):
         return one
