@@ -148,16 +148,17 @@ def read_source(folder: Path, target: str) -> pd.DataFrame:
         _check_same_columns(
             header, path.relative_to(folder), headers[first], first.relative_to(folder)
         )
-    tables = [
-        pd.read_csv(
-            path,
-            dtype=str,
-            index_col=False,
-            keep_default_na=False,
-            na_values={target: list(MISSING)},
-        )
-        for path in headers
-    ]
+    tables = []
+    for path in headers:
+        with _opened(path) as stored:
+            table = pd.read_csv(
+                stored,
+                dtype=str,
+                index_col=False,
+                keep_default_na=False,
+                na_values={target: list(MISSING)},
+            )
+        tables.append(table)
     table = pd.concat([each[headers[first]] for each in tables], ignore_index=True)
     if table.empty:
         raise PreparationError(
@@ -212,13 +213,7 @@ def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         ValueError: the file is a zip archive that does not contain exactly one file.
     """
     csv.field_size_limit(LONGEST_FIELD)
-    openers: dict[str, Any] = {
-        ".gz": gzip.open,
-        ".bz2": bz2.open,
-        ".xz": lzma.open,
-        ".zip": _open_zip,
-    }
-    with openers.get(path.suffix, Path.open)(path, "rb") as stored:
+    with _opened(path) as stored:
         lines = io.TextIOWrapper(stored, encoding="utf-8-sig", newline="")
         reader = csv.reader(lines, strict=True)
         line = 1
@@ -226,6 +221,21 @@ def _numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if len(row) > 1 or "".join(row).strip():
                 yield line, row
             line = reader.line_num + 1
+
+
+def _opened(path: Path) -> Any:
+    """Open a file for reading bytes, decompressed by its suffix.
+
+    Raises:
+        ValueError: the file is a zip archive that does not contain exactly one file.
+    """
+    openers: dict[str, Any] = {
+        ".gz": gzip.open,
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+        ".zip": _open_zip,
+    }
+    return openers.get(path.suffix, Path.open)(path, "rb")
 
 
 def _open_zip(path: Path, _: str) -> Any:
