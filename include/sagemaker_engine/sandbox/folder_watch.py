@@ -30,7 +30,7 @@ class FolderWatch:
         """Prepare the watch; the folders need not exist before `begin`."""
         self._folders = list(folders)
         self._descriptor: int | None = None
-        self._known: set[str] = set()
+        self._watched: set[str] = set()
 
     def begin(self) -> None:
         """Start to watch. Earlier changes are not reported.
@@ -38,7 +38,7 @@ class FolderWatch:
         Raises OSError if the kernel rejects the watch, for example because too many are in use.
         """
         self._descriptor = linux.inotify()
-        self._watch_all()
+        self._watch_all(self._descriptor)
 
     def has_changed(self) -> bool:
         """Return whether a file was written since the last call."""
@@ -54,7 +54,7 @@ class FolderWatch:
         )
         if any(mask & (IN_IS_DIRECTORY | IN_QUEUE_OVERFLOW) for mask in masks):
             # Files that a new folder had before it was watched have no event of their own.
-            is_written = self._watch_all() or is_written
+            is_written = self._watch_all(self._descriptor) or is_written
         return is_written
 
     def close(self) -> None:
@@ -63,17 +63,14 @@ class FolderWatch:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _watch_all(self) -> bool:
+    def _watch_all(self, descriptor: int) -> bool:
         """Watch all folders that exist now; return whether one that was not watched before has a file."""
-        has_new_files = False
+        before, self._watched = self._watched, set()
         for folder in self._folders:
             for parent, _, _ in os.walk(folder):
-                assert self._descriptor is not None  # noqa: S101  # the callers have opened it
-                linux.inotify_watch(self._descriptor, parent, _WRITES)
-                if parent not in self._known:
-                    self._known.add(parent)
-                    has_new_files |= _has_file(parent)
-        return has_new_files
+                linux.inotify_watch(descriptor, parent, _WRITES)
+                self._watched.add(parent)
+        return any(map(_has_file, self._watched - before))
 
 
 def _has_file(folder: str) -> bool:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.records import Facts
 from trainyard.specs.run_conf import warmup_of
+from trainyard.specs.run_conf_rules import CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCRIPTS = ("train_ddp.py", "train_fsdp.py", "train_deepspeed.py", "train_horovod.py")
-MODELS = ("gpt", "mlp")
-"""Trainyard's scripts that write statistics, and their values of the hyperparameter `model`."""
+"""Trainyard's scripts that write statistics."""
 MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
 MOST_SKIPPED_STEPS = 5  # likewise
 
@@ -93,7 +93,7 @@ def facts_of_job(hyperparameters: Mapping[str, str]) -> Facts:
     """
     settings = decoded(hyperparameters)
     program = PurePosixPath(str(settings.get("sagemaker_program"))).name
-    if program not in SCRIPTS or settings.get("model") not in MODELS:
+    if program not in SCRIPTS or settings.get("model") not in CHOICES["model"]:
         return Facts()
     precision = str(settings.get("precision") or "auto")  # which is never fp16
     return Facts(precision=precision, skipped_steps=_skipped_steps(settings))
