@@ -93,7 +93,7 @@ def test_plan_multiplies_to_the_global_batch_or_is_refused(world_size, micro, ba
 def test_the_shorter_of_steps_and_epochs_ends_the_run():
     def steps(**values):
         hyperparameters = Hyperparameters(global_batch_size=10, **values)
-        return plan_batches(hyperparameters, world_size=1, num_samples=95).max_steps
+        return hyperparameters.num_steps(num_samples=95)
 
     assert steps(max_steps=7) == 7
     assert steps(max_steps=0, epochs=2) == 19

@@ -17,7 +17,7 @@ import torch
 from tensorflow_trainer import checkpoint_files
 from tensorflow_trainer.hyperparameters import (
     TensorFlowHyperparameters,
-    plan_steps,
+    check_batch,
 )
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order
 from tests.training_scripts.shard_writer import write_token_dataset
@@ -179,12 +179,10 @@ def test_what_this_trainer_has_not_is_refused(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("size", [None, 4])
-def test_a_replica_takes_its_part_of_a_batch_at_once(size: int | None) -> None:
+def test_a_replicas_part_of_a_batch_is_accepted_as_micro_batch(size: int | None) -> None:
     hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=size, max_steps=3)
 
-    plan = plan_steps(hp, num_replicas=2, num_samples=100)
-
-    assert (plan.micro_batch_size, plan.max_steps) == (4, 3)
+    check_batch(hp, num_replicas=2, num_samples=100)
 
 
 def test_a_micro_batch_that_needs_accumulation_is_refused() -> None:
@@ -194,7 +192,7 @@ def test_a_micro_batch_that_needs_accumulation_is_refused() -> None:
         HyperparameterError,
         match=r"micro_batch_size 2 .* leave micro_batch_size out, or set it to 4$",
     ):
-        plan_steps(hp, num_replicas=2, num_samples=100)
+        check_batch(hp, num_replicas=2, num_samples=100)
 
 
 @pytest.mark.parametrize(("eval_batches", "num_samples"), [(2, 16), (4, 20), (0, 20)])

@@ -132,6 +132,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     with metrics.setting_up():
         data, began = Data.open(hp, paths), time.monotonic()
     plan = plan_batches(hp, world_size=world_size, num_samples=len(data.train))
+    num_steps = hp.num_steps(num_samples=len(data.train))
     identity = _identity(hp, data.index)
     folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
     retention = Retention.of_job(LocalLayout(folder), keep=hp.keep_checkpoints, paths=paths)
@@ -161,12 +162,12 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         ending_together(ranks, stop, is_stopping=reports.is_stopping),
     ):
         _write_model(trainer, reports, stop, folder=paths.model_dir)
-    if trainer.state.global_step < plan.max_steps:
+    if trainer.state.global_step < num_steps:
         return EXIT_CODE_TERMINATED
-    if reports.evaluated_step < plan.max_steps:
+    if reports.evaluated_step < num_steps:
         with closing(reports), suppress(StoppedError):
             trainer.evaluate()
-    if reports.is_stopping and reports.evaluated_step < plan.max_steps:
+    if reports.is_stopping and reports.evaluated_step < num_steps:
         return EXIT_CODE_TERMINATED
     with metrics.kept_alive(trainer.state.global_step):
         _end(trainer, reports, metrics, seconds=time.monotonic() - began)
@@ -197,7 +198,8 @@ def _trainer(
     hp: HuggingFaceHyperparameters, plan: BatchPlan, data: Data, *, folder: Path, reports: Reports
 ) -> ScheduledTrainer:
     set_seed(hp.seed)  # The Trainer's own comes after the weights are drawn.
-    schedule, num_samples = make_schedule(hp, max_steps=plan.max_steps), len(data.train)
+    num_samples = len(data.train)
+    schedule = make_schedule(hp, max_steps=hp.num_steps(num_samples=num_samples))
     trainer = ScheduledTrainer(
         schedule,
         model=LlamaForCausalLM(_config(hp, vocab_size=data.index.vocab_size)),
@@ -256,20 +258,21 @@ def _config(hp: HuggingFaceHyperparameters, *, vocab_size: int) -> LlamaConfig:
 def _arguments(
     hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int, peak: float
 ) -> TrainingArguments:
+    num_steps = hp.num_steps(num_samples=num_samples)
     return TrainingArguments(
         output_dir=str(folder),
         use_cpu=not torch.cuda.is_available(),  # Unless told so, accelerate sees no ranks without GPUs.
         per_device_train_batch_size=plan.micro_batch_size,
         per_device_eval_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        max_steps=plan.max_steps,
+        max_steps=num_steps,
         learning_rate=peak,
         weight_decay=hp.weight_decay,
         max_grad_norm=hp.clip_norm,
         bf16=hp.precision == "bf16",
         fp16=hp.precision == "fp16",
         save_strategy="no" if hp.save_every is None else "steps",
-        save_steps=hp.save_every or plan.max_steps,
+        save_steps=hp.save_every or num_steps,
         save_total_limit=None,  # `Reports` removes the oldest.
         eval_strategy="steps" if hp.eval_interval else "no",
         eval_steps=hp.eval_interval or None,

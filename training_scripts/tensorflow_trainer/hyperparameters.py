@@ -13,8 +13,6 @@ from trainyard_watch.errors import HyperparameterError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainer.batching import BatchPlan
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFlowHyperparameters(FrameworkHyperparameters):
@@ -48,16 +46,13 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
         return [message]
 
 
-def plan_steps(hp: TensorFlowHyperparameters, *, num_replicas: int, num_samples: int) -> BatchPlan:
-    """Return the division of a step over the replicas, and the number of steps.
-
-    Each replica processes its part of a global batch in one pass.
+def check_batch(hp: TensorFlowHyperparameters, *, num_replicas: int, num_samples: int) -> None:
+    """Check that each replica can process its part of a global batch in one pass.
 
     Raises:
         HyperparameterError: the global batch does not divide evenly, or micro_batch_size differs from a replica's part.
         DataError: the training split has fewer samples than one global batch.
     """
-    plan = plan_batches(hp, world_size=num_replicas, num_samples=num_samples)
+    plan_batches(hp, world_size=num_replicas, num_samples=num_samples)
     if findings := hp.rank_findings(num_replicas):
         raise HyperparameterError(findings)
-    return plan

@@ -17,7 +17,7 @@ import numpy as np
 
 from tensorflow_trainer import checkpoint_files
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
-from tensorflow_trainer.hyperparameters import plan_steps
+from tensorflow_trainer.hyperparameters import check_batch
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order
 from trainer.batching import num_evaluated
 from trainer.data.shard_index import ChannelIndex
@@ -81,9 +81,9 @@ class TensorFlowTraining:
             "seed": hp.seed,
             "global_batch_size": hp.global_batch_size,
         }
-        plan = plan_steps(hp, num_replicas=strategy.num_replicas, num_samples=len(self._train))
-        self._max_steps = plan.max_steps
-        self._schedule = make_schedule(hp, max_steps=plan.max_steps)
+        check_batch(hp, num_replicas=strategy.num_replicas, num_samples=len(self._train))
+        self._max_steps = hp.num_steps(num_samples=len(self._train))
+        self._schedule = make_schedule(hp, max_steps=self._max_steps)
         self._folder = (
             Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         )

@@ -1,4 +1,4 @@
-"""Division of a global batch: micro-batches per rank and steps per run."""
+"""Division of a global batch into micro-batches per rank, and the number of evaluated samples."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ class BatchPlan:
     global_batch_size: int
     micro_batch_size: int
     gradient_accumulation_steps: int
-    max_steps: int
 
 
 def plan_batches(
     hyperparameters: Hyperparameters, *, world_size: int, num_samples: int
 ) -> BatchPlan:
-    """Return the division of each step for `world_size` ranks, and the number of steps.
-
-    The run ends at `max_steps` or after `epochs`, whichever is first.
+    """Return the division of a global batch over `world_size` ranks.
 
     Raises:
         HyperparameterError: the global batch does not divide evenly.
@@ -48,17 +45,10 @@ def plan_batches(
             "lower global_batch_size or sequence_length, or add data"
         )
         raise DataError(message)
-    by_epochs = (
-        max(1, int(hyperparameters.epochs * num_samples) // batch)
-        if hyperparameters.epochs
-        else None
-    )
-    limits = [steps for steps in (hyperparameters.max_steps or None, by_epochs) if steps]
     return BatchPlan(
         global_batch_size=batch,
         micro_batch_size=micro,
         gradient_accumulation_steps=batch // (world_size * micro),
-        max_steps=min(limits),
     )
 
 

@@ -275,6 +275,19 @@ class Hyperparameters:
             findings += findings_of(read_setting, self.statistics)
         return findings
 
+    def num_steps(self, *, num_samples: int) -> int:
+        """Return the optimizer steps of the run: `max_steps` or `epochs`, whichever ends first.
+
+        Worked: max_steps 30 and epochs 0.5 of 95 samples in batches of 10 are 4 steps.
+
+        Args:
+            num_samples: samples of the training split.
+        """
+        if not self.epochs:
+            return self.max_steps
+        by_epochs = max(1, int(self.epochs * num_samples) // self.global_batch_size)
+        return min(self.max_steps or by_epochs, by_epochs)
+
     def rank_findings(self, ranks: int) -> list[str]:  # noqa: ARG002  # a script that cares overrides it
         """Return one sentence per value that is not valid for `ranks` ranks; `plan_batches` checks the batch sizes."""
         return []

@@ -37,6 +37,7 @@ class RunReport:
         *,
         state: TrainingState,
         plan: BatchPlan,
+        num_steps: int,
         task: Task,
         num_samples: int,
         num_parameters: int,
@@ -44,7 +45,8 @@ class RunReport:
     ) -> None:
         self.meter = Meter()
         self._metrics, self._state, self._plan, self._task = metrics, state, plan, task
-        self._num_samples, self._num_parameters = num_samples, num_parameters
+        self._num_steps, self._num_samples = num_steps, num_samples
+        self._num_parameters = num_parameters
         self._mixture = mixture
         self._account = SampleAccount(0)
 
@@ -58,7 +60,7 @@ class RunReport:
                 torch.get_num_threads(), self._num_parameters, index.kind, self._num_samples,
                 self._plan.global_batch_size, ranks.world_size,
                 self._plan.gradient_accumulation_steps, self._plan.micro_batch_size,
-                self._plan.max_steps,
+                self._num_steps,
             )  # fmt: skip
             for name, share, passes in self._shares():
                 log.info(
@@ -71,7 +73,7 @@ class RunReport:
     def _shares(self) -> Iterator[tuple[str, float, float]]:
         """Yield each source of a mixture, its share, and its passes in the whole training."""
         sources = self._mixture.sources if self._mixture else ()
-        num_samples = self._plan.max_steps * self._plan.global_batch_size
+        num_samples = self._num_steps * self._plan.global_batch_size
         for each in sources:
             share = each.parts / sum(other.parts for other in sources)
             yield each.name, share, num_samples * share / len(each)
@@ -87,7 +89,7 @@ class RunReport:
             global_batch_size=self._plan.global_batch_size,
             num_samples=self._num_samples,
             seed=seed,
-            max_steps=self._plan.max_steps,
+            max_steps=self._num_steps,
             attempt_id=secrets.token_hex(4),
             mixture=self._mixture.describe() if self._mixture else None,
         )
@@ -108,8 +110,8 @@ class RunReport:
             loss=loss,
             learning_rate=learning_rate,
             gradient_norm=gradient_norm,
-            eta_seconds=self.meter.seconds_per_step() * (self._plan.max_steps - progress.step),
-            max_steps=self._plan.max_steps,
+            eta_seconds=self.meter.seconds_per_step() * (self._num_steps - progress.step),
+            max_steps=self._num_steps,
             data_wait_seconds=data_wait_seconds,
             **self._account.read(),
             **{f"{self._task.unit}_per_second": units / seconds},

@@ -111,6 +111,7 @@ class Training:
             )
             num_samples = len(self.train_set)
             self.plan = plan_batches(self.hp, world_size=self.num_readers, num_samples=num_samples)
+            self.num_steps = self.hp.num_steps(num_samples=num_samples)
         self.skipped = read_steps(hp.skip_steps)
         self.order = order_of(self.train_set, seed=hp.seed)
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
@@ -129,7 +130,7 @@ class Training:
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = self.make_precision()
         self.optimizer = self.make_optimizer()
-        self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
+        self.schedule = make_schedule(hp, max_steps=self.num_steps)
         self.state = self.state_class(
             model=self.model,
             optimizer=self.optimizer,
@@ -147,13 +148,14 @@ class Training:
             self.metrics,
             state=self.state,
             plan=self.plan,
+            num_steps=self.num_steps,
             task=self.task,
             num_samples=num_samples,
             num_parameters=self.count_parameters(),
             mixture=self.train_set if isinstance(self.train_set, MixedSamples) else None,
         )
         self.collectives = CollectiveProfile(
-            num_steps=hp.profile_steps, max_steps=self.plan.max_steps, device=ranks.device
+            num_steps=hp.profile_steps, max_steps=self.num_steps, device=ranks.device
         )
         folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         self.checkpointer = self.checkpointer_class(
@@ -225,7 +227,7 @@ class Training:
             start=ProcessStart(
                 number=self.state.progress.num_starts,
                 step=self.state.progress.step,
-                max_steps=self.plan.max_steps,
+                max_steps=self.num_steps,
                 global_batch_size=self.plan.global_batch_size,
             ),
             checksums=self.make_checksums(),
@@ -338,7 +340,7 @@ class Training:
         Validation, checkpoints and SIGTERM wait for the next step that is taken. The last step is never skipped.
         """
         progress, digest = self.state.progress, 0
-        while progress.step + 1 in self.skipped and progress.step + 1 < self.plan.max_steps:
+        while progress.step + 1 in self.skipped and progress.step + 1 < self.num_steps:
             digest += self.drop_batch(batches, meter)
             progress.step += 1
             progress.samples_consumed += self.plan.global_batch_size
@@ -366,7 +368,7 @@ class Training:
 
     def is_finished(self) -> bool:
         """Return whether all steps are taken, or the validation loss has stopped falling."""
-        return self.state.progress.step >= self.plan.max_steps or self.has_stopped_improving()
+        return self.state.progress.step >= self.num_steps or self.has_stopped_improving()
 
     def is_logged(self, step: int) -> bool:
         """Return whether the step has a metric line because of its number; a checkpoint or a stop also causes one."""
@@ -375,7 +377,7 @@ class Training:
     def is_evaluated(self, step: int) -> bool:
         """Return whether validation follows the step."""
         interval = self.hp.eval_interval
-        return step == self.plan.max_steps or bool(interval and step % interval == 0)
+        return step == self.num_steps or bool(interval and step % interval == 0)
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
         """Return this rank's micro-batches and their sample ids, from the first sample not consumed yet."""
