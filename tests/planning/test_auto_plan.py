@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from trainyard.errors import FindingsError
-from trainyard.planning.auto_plan import resolve_auto
+from trainyard.planning.auto_plan import AutoChoice, choose_auto
 from trainyard.planning.run_plan import plan_run
 from trainyard.specs.run_conf_rules import OF_SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LARGE: dict[str, Any] = {
     "num_layers": 32,
@@ -46,21 +49,24 @@ OPEN = {"strategy": "auto", "instance_type": "auto", "instance_count": 0}
 
 def refused(**params: Any) -> str:
     with pytest.raises(FindingsError) as caught:
-        resolve_auto(params)
+        choose_auto(params)
     return str(caught.value)
 
 
-def test_conf_that_leaves_nothing_open_is_as_it_was() -> None:
-    assert resolve_auto({"instance_type": "ml.m5.large"}) == (
-        {"instance_type": "ml.m5.large"},
-        None,
-    )
+def resolved(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice]:
+    """Return the params with the planner's choices, and the choices."""
+    choice = choose_auto(params)
+    assert choice is not None
+    return {**params, **choice.chosen}, choice
+
+
+def test_conf_that_leaves_nothing_open_has_no_choices() -> None:
+    assert choose_auto({"instance_type": "ml.m5.large"}) is None
 
 
 def test_small_model_goes_onto_one_accelerator() -> None:
-    params, choice = resolve_auto({**OPEN, "precision": "bf16"})
+    params, choice = resolved({**OPEN, "precision": "bf16"})
 
-    assert choice is not None
     assert (params["strategy"], params["instance_count"]) == ("ddp", 1)
     assert params["instance_type"].startswith("ml.g")
     assert "left to the planner: strategy, instance_type, instance_count" in choice.reasons[0]
@@ -68,9 +74,8 @@ def test_small_model_goes_onto_one_accelerator() -> None:
 
 
 def test_large_model_is_sharded_and_the_run_s_own_plan_agrees() -> None:
-    params, choice = resolve_auto({**OPEN, **LARGE, "max_run_s": 400_000})
+    params, choice = resolved({**OPEN, **LARGE, "max_run_s": 400_000})
 
-    assert choice is not None
     assert params["strategy"] == "fsdp"
     ranks = params["instance_count"] * params["processes_per_instance"]
     assert params["hyperparameters"]["hybrid_shard_degree"] == ranks
@@ -89,33 +94,30 @@ def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> No
         "hidden_size": 1024,
         "num_heads": 16,
     }
-    params, choice = resolve_auto({**conf, "strategy": "fsdp"})
+    params, choice = resolved({**conf, "strategy": "fsdp"})
 
-    assert choice is not None
     assert params["hyperparameters"]["hybrid_shard_degree"] == 4
     assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": 4, "tp": 1, "pp": 1}
     assert choice.reasons[1].endswith("fsdp, since the conf requests strategy fsdp")
-    copies, _ = resolve_auto({**conf, "strategy": "auto"})
+    copies, _ = resolved({**conf, "strategy": "auto"})
     assert copies["strategy"] == "ddp"
 
 
 def test_one_accelerator_holds_all_shards() -> None:
-    params, choice = resolve_auto(
+    params, choice = resolved(
         {"strategy": "fsdp", "instance_type": "ml.g5.xlarge", "instance_count": 0}
     )
 
-    assert choice is not None
     assert params["processes_per_instance"] == params["instance_count"] == 1
     assert params["hyperparameters"]["hybrid_shard_degree"] == 1
     assert "one accelerator holds it" in choice.reasons[1]
 
 
 def test_copies_that_the_conf_asks_for_are_planned_where_shards_are_better() -> None:
-    free, _ = resolve_auto({**TIGHT, "strategy": "auto"})
-    params, choice = resolve_auto({**TIGHT, "strategy": "ddp"})
+    free, _ = resolved({**TIGHT, "strategy": "auto"})
+    params, choice = resolved({**TIGHT, "strategy": "ddp"})
 
     assert free["strategy"] == "fsdp"
-    assert choice is not None
     assert (params["strategy"], params["instance_count"]) == ("ddp", 1)
     assert not set(params["hyperparameters"]) & set(OF_SHARDS)
     assert choice.plan["mesh"]["dp_replicate"] == 8
@@ -169,7 +171,7 @@ def test_layouts_of_shards_are_not_for_copies() -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "auto"])
 def test_other_hyperparameters_stay(strategy: str) -> None:
-    params, _ = resolve_auto(
+    params, _ = resolved(
         {"strategy": strategy, "instance_type": "auto", "hyperparameters": {"num_workers": 2}}
     )
 
@@ -177,9 +179,8 @@ def test_other_hyperparameters_stay(strategy: str) -> None:
 
 
 def test_what_the_speeds_were_measured_with_is_set() -> None:
-    params, choice = resolve_auto(OPEN)
+    params, choice = resolved(OPEN)
 
-    assert choice is not None
     assert params["precision"] == choice.plan["precision"] == "bf16"
     assert (params["hyperparameters"]["compile"], params["hyperparameters"]["num_workers"]) == (
         True,
@@ -191,17 +192,15 @@ def test_what_the_speeds_were_measured_with_is_set() -> None:
 
 def test_an_eager_training_is_planned_as_slower() -> None:
     said = {**OPEN, **LARGE, "instance_type": "ml.p5.48xlarge", "instance_count": 2}
-    _, compiled = resolve_auto(said)
-    params, eager = resolve_auto({**said, "hyperparameters": {"compile": False}})
+    _, compiled = resolved(said)
+    params, eager = resolved({**said, "hyperparameters": {"compile": False}})
 
-    assert compiled is not None
-    assert eager is not None
     assert params["hyperparameters"]["compile"] is False
     assert eager.plan["step_s"]["compute"] > 1.1 * compiled.plan["step_s"]["compute"]
 
 
 def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
-    params, _ = resolve_auto(
+    params, _ = resolved(
         {"strategy": "auto", "instance_type": "ml.g4dn.12xlarge", "instance_count": 1}
     )
 
@@ -219,18 +218,16 @@ def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
     ids=["open", "p4d", "g5"],
 )
 def test_explicit_fp32_is_kept(conf: dict[str, Any]) -> None:
-    params, choice = resolve_auto({**conf, "precision": "fp32"})
+    params, choice = resolved({**conf, "precision": "fp32"})
 
-    assert choice is not None
     assert params["precision"] == choice.plan["precision"] == "fp32"
 
 
 def test_what_is_said_stays() -> None:
-    params, choice = resolve_auto(
+    params, choice = resolved(
         {**LARGE, "strategy": "auto", "instance_type": "ml.p5.48xlarge", "instance_count": 2}
     )
 
-    assert choice is not None
     assert (params["instance_type"], params["instance_count"]) == ("ml.p5.48xlarge", 2)
     assert params["processes_per_instance"] == 8
     assert set(choice.chosen) >= {"strategy", "processes_per_instance", "micro_batch_size"}
@@ -238,9 +235,8 @@ def test_what_is_said_stays() -> None:
 
 
 def test_limit_shorter_than_the_plan_is_told() -> None:
-    _, choice = resolve_auto({**OPEN, **LARGE, "max_run_s": 3600})
+    _, choice = resolved({**OPEN, **LARGE, "max_run_s": 3600})
 
-    assert choice is not None
     assert "max_run_s 3600 is shorter" in choice.reasons[-1]
 
 

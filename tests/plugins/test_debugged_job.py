@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +18,9 @@ from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.hooks.jobs import SageMakerJobs
-from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
+from trainyard_airflow.jobs.debugged_job import rule_evaluator
+from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
+from trainyard_airflow.jobs.training import TrainingJobType
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import with_judge
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
@@ -58,8 +59,16 @@ def asked(**members: Any) -> TrainingJobSpec:
     return TrainingJobSpec.from_mapping(given)
 
 
+def evaluated(
+    spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
+) -> tuple[TrainingJobSpec, dict[str, Any]]:
+    """Return the job with the settings of its rule evaluator, and the facts about the choice."""
+    changes, facts = rule_evaluator(spec, region=region, image_uri=image_uri)
+    return replace(spec, **changes), facts
+
+
 def test_rules_get_the_regions_evaluator_and_a_place_below_the_output() -> None:
-    spec, facts = debugged(asked(profiler_rules=[PROFILER_RULE]), region="us-west-2")
+    spec, facts = evaluated(asked(profiler_rules=[PROFILER_RULE]), region="us-west-2")
 
     image = "895741380848.dkr.ecr.us-west-2.amazonaws.com/sagemaker-debugger-rules:latest"
     assert spec.rules == ({"RuleEvaluatorImage": image, **RULE},)
@@ -72,7 +81,7 @@ def test_what_the_author_wrote_of_image_and_hook_stays() -> None:
     hook = {"S3OutputPath": "s3://bucket/elsewhere", "HookParameters": {"save_interval": "10"}}
     own = {**RULE, "RuleEvaluatorImage": "111122223333.dkr.ecr.us-east-1.amazonaws.com/rules:2"}
 
-    spec, _ = debugged(asked(rules=[own], debugger_hook_config=hook), region="us-east-1")
+    spec, _ = evaluated(asked(rules=[own], debugger_hook_config=hook), region="us-east-1")
 
     assert spec.rules == (own,)
     assert spec.debugger_hook_config == hook
@@ -83,7 +92,7 @@ def test_hook_and_profiler_without_an_address_write_below_the_output() -> None:
     interval = {"ProfilingIntervalInMilliseconds": 500}
     given = asked(debugger_hook_config=collections, profiler_config=interval)
 
-    spec, _ = debugged(given, region="us-east-1")
+    spec, _ = evaluated(given, region="us-east-1")
 
     place = {"S3OutputPath": "s3://bucket/out"}
     assert spec.debugger_hook_config == {**place, **collections}
@@ -97,7 +106,7 @@ def test_hook_and_profiler_without_an_address_write_below_the_output() -> None:
 @pytest.mark.parametrize("members", [{"DisableProfiler": True}, None])
 def test_a_profiler_that_is_off_gets_no_address(members: dict[str, Any] | None) -> None:
     given = asked(profiler_config=members, disable_profiler=None if members else True)
-    assert debugged(given, region="us-east-1")[0].profiler_config == members
+    assert evaluated(given, region="us-east-1")[0].profiler_config == members
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ def test_known_refused_combination_is_judged_by_us_and_says_what_why_and_source(
     members: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        spec, facts = debugged(asked(**members), region="us-east-1")
+        spec, facts = evaluated(asked(**members), region="us-east-1")
 
     assert (spec.rules, spec.profiler_rules, spec.debugger_hook_config) == ((), (), None)
     assert facts["debugger"] == "own"
@@ -152,7 +161,7 @@ PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:{}-cpu-
 def test_rules_over_an_image_without_a_hook_are_judged_by_us(
     members: dict[str, Any], looked_up: str | None
 ) -> None:
-    spec, facts = debugged(asked(**members), region="us-east-1", image_uri=looked_up)
+    spec, facts = evaluated(asked(**members), region="us-east-1", image_uri=looked_up)
 
     assert (spec.rules, spec.debugger_hook_config, spec.image_uri) == (
         (),
@@ -172,7 +181,7 @@ def test_rules_over_an_image_without_a_hook_are_judged_by_us(
     ids=["hook-in-the-image", "rules-that-need-no-hook"],
 )
 def test_rules_that_have_what_they_need_go_to_the_service(members: dict[str, Any]) -> None:
-    _, facts = debugged(asked(**members), region="us-east-1")
+    _, facts = evaluated(asked(**members), region="us-east-1")
     assert facts == {"debugger": "service"}
 
 
@@ -187,14 +196,14 @@ def test_linter_says_who_judges_an_image_without_a_hook() -> None:
 
 
 def test_region_without_an_evaluator_is_judged_by_us() -> None:
-    spec, facts = debugged(asked(), region="xx-nowhere-1")
+    spec, facts = evaluated(asked(), region="xx-nowhere-1")
     assert spec.rules == ()
     assert "region xx-nowhere-1 has no rule evaluator image" in facts["debugger_why"]
 
 
 def test_rules_without_the_word_service_are_sent_word_for_word() -> None:
     given = asked(debugger="own", rules=[{**RULE, "RuleEvaluatorImage": "x"}])
-    assert debugged(given, region="us-east-1") == (given, {})
+    assert evaluated(given, region="us-east-1") == (given, {})
 
 
 def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -> None:
@@ -298,7 +307,9 @@ BY_SERVICE = {"debugger": "service"}
 
 def created(service: DebuggerService, facts: dict[str, Any]) -> dict[str, Any]:
     """Create the job at a service; return the facts that changed."""
-    return create_debugged(SageMakerJobs(service, JobKind.TRAINING), REQUEST, facts)  # type: ignore[arg-type]
+    key = TaskKey(dag_id="dag", run_id="run", task_id="train", map_index=-1)
+    jobs = TaskJobs(task=key, kind=JobKind.TRAINING, clients=service, project=None)  # type: ignore[arg-type]
+    return TrainingJobType(jobs, asked(), context={}, mask=lambda _: None).create(REQUEST, facts)
 
 
 def test_account_without_debugger_gets_one_job_that_we_judge(

@@ -35,8 +35,12 @@ def training(**members: Any) -> TrainingJobSpec:
     return TrainingJobSpec.from_mapping({"instance_count": 1, **given})
 
 
+def with_defaults(defaults: AccountDefaults, spec: Any) -> Any:
+    return replace(spec, **defaults.changes_to(spec))
+
+
 def test_every_open_member_of_a_training_is_the_accounts() -> None:
-    made = DEFAULTS.of(training())
+    made = with_defaults(DEFAULTS, training())
 
     assert {name: getattr(made, name) for name in GUARDED} == {
         name: tuple(value) if isinstance(value, list) else value for name, value in GUARDED.items()
@@ -52,7 +56,7 @@ def test_the_jobs_own_values_win() -> None:
         tags={"team": "vision"},
     )
 
-    made = DEFAULTS.of(own)
+    made = with_defaults(DEFAULTS, own)
 
     assert (made.subnets, made.output_kms_key) == (("subnet-own",), "alias/own")
     assert made.environment == {"NCCL_DEBUG": "INFO"}
@@ -77,16 +81,16 @@ def test_the_jobs_own_values_win() -> None:
 def test_local_nvme_disks_take_no_volume_key(place: dict[str, Any]) -> None:
     groups = {"instance_type": None, "instance_count": None} if "instance_groups" in place else {}
 
-    made = DEFAULTS.of(training(**{**groups, **place}))
+    made = with_defaults(DEFAULTS, training(**{**groups, **place}))
 
     assert made.volume_kms_key is None
     assert made.output_kms_key == "alias/models"
 
 
 def test_processing_and_automl_jobs_have_them_too() -> None:
-    processing = DEFAULTS.of(ProcessingJobSpec(role=ROLE, instance_type="ml.m5.xlarge"))
-    automl = DEFAULTS.of(
-        AutoMLJobSpec(role=ROLE, train="s3://b/t", target="y", output_path="s3://b/o")
+    processing = with_defaults(DEFAULTS, ProcessingJobSpec(role=ROLE, instance_type="ml.m5.xlarge"))
+    automl = with_defaults(
+        DEFAULTS, AutoMLJobSpec(role=ROLE, train="s3://b/t", target="y", output_path="s3://b/o")
     )
 
     for made in (processing, automl):
@@ -114,7 +118,7 @@ def test_only_what_is_set_is_merged_and_merging_again_changes_nothing(
     names = alone | set(NETWORK if has_network else ())
     defaults = AccountDefaults.from_mapping({name: GUARDED[name] for name in names})
 
-    made = defaults.of(training())
+    made = with_defaults(defaults, training())
 
     assert replace(made, **{name: getattr(training(), name) for name in names}) == training()
-    assert defaults.of(made) == made
+    assert with_defaults(defaults, made) == made

@@ -50,8 +50,8 @@ def test_everything_that_is_missing_is_said_at_once() -> None:
 
 
 def test_the_defaults_can_give_all_that_is_required() -> None:
-    STRICT.check(ALL.of(TRAINING))
-    STRICT.check(ALL.of(PROCESSING))
+    STRICT.check(replace(TRAINING, **ALL.changes_to(TRAINING)))
+    STRICT.check(replace(PROCESSING, **ALL.changes_to(PROCESSING)))
 
 
 def test_a_volume_key_is_not_demanded_where_there_is_no_volume_to_encrypt() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import FindingsError
-from trainyard.planning.auto_plan import open_fields, resolve_auto
+from trainyard.planning.auto_plan import choose_auto, open_fields
 from trainyard.planning.plan_request import PlanRequest
 from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
@@ -61,9 +61,9 @@ def _print_conf(params: dict[str, Any]) -> int:
         SpecError: the conf is invalid, or cannot be planned.
         PlanError: no cluster can run the training.
     """
-    planned, choice = resolve_auto(params)
-    sys.stdout.write(json.dumps(planned, indent=2) + "\n")
-    reasons = choice.reasons if choice else ()
+    choice = choose_auto(params)
+    chosen, reasons = (choice.chosen, choice.reasons) if choice else ({}, ())
+    sys.stdout.write(json.dumps({**params, **chosen}, indent=2) + "\n")
     sys.stderr.write("".join(f"{each}\n" for each in reasons))
     return PLANNED
 

@@ -78,10 +78,8 @@ def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name, is_open in asked.items() if is_open)
 
 
-def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-    """Return the params with the planner's choices in place of "auto", and the choice itself.
-
-    Without "auto" return a copy of the params and None.
+def choose_auto(params: Mapping[str, Any]) -> AutoChoice | None:
+    """Return the planner's choices for the params that are "auto"; None if there are none.
 
     Raises:
         SpecError: the rest of the conf is invalid, or cannot be planned.
@@ -89,16 +87,15 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
     """
     left_open = open_fields(params)
     if not left_open:
-        return dict(params), None
+        return None
     wanted = params.get("strategy", REPLICAS)
     conf = RunConf.from_mapping({**params, **_stand_ins(params, wanted)})
     if findings := [*_unplannable(conf, params)]:
         raise SpecError(findings, subject="auto")
     plans = _plans(_request(conf, params, left_open), wanted)
     best = plans.plans[0]
-    chosen = _chosen(best.candidate, conf, left_open, wanted=wanted)
-    return {**params, **chosen}, AutoChoice(
-        chosen=chosen,
+    return AutoChoice(
+        chosen=_chosen(best.candidate, conf, left_open, wanted=wanted),
         reasons=tuple(_reasons(best, conf, left_open)),
         plan=best.to_dict(),
         num_plans=len(plans.plans),

@@ -1,9 +1,8 @@
-"""Training job specs with and without the settings of the service's Debugger and Profiler. Pure."""
+"""Settings of the service's Debugger and Profiler in training job specs and requests. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.specs.service_debugger import Debugger
@@ -22,8 +21,18 @@ _MEMBERS = {
 """Members of the service's Debugger and Profiler in a request, with their fields in the spec."""
 
 
-def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
-    """Return the job with defaults for the image, hook and profiler that its rules need.
+OWN_EVALUATOR: Mapping[str, Any] = {
+    "debugger": Debugger.OWN,
+    "rules": (),
+    "profiler_rules": (),
+    "debugger_hook_config": None,
+    "profiler_config": None,
+}
+"""Fields of a job's spec without the service's Debugger and Profiler."""
+
+
+def service_evaluator(spec: TrainingJobSpec, *, evaluator_image: str) -> dict[str, Any]:
+    """Return the job's rules, hook and profiler, with defaults for what the service's evaluator needs.
 
     By default, tensors and profiles are stored below the job's output. A rule that names an image keeps that image. A
     disabled profiler is unchanged, since the service accepts no S3 address for it.
@@ -32,25 +41,12 @@ def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> Trainin
     hook, profiler = spec.debugger_hook_config, spec.profiler_config
     is_off = spec.disable_profiler or (profiler or {}).get("DisableProfiler")
     has_profiler = not is_off and (spec.profiler_rules or profiler)
-    return replace(
-        spec,
-        rules=_with_image(spec.rules, evaluator_image),
-        profiler_rules=_with_image(spec.profiler_rules, evaluator_image),
-        debugger_hook_config={**place, **(hook or {})} if spec.rules or hook else hook,
-        profiler_config={**place, **(profiler or {})} if has_profiler else profiler,
-    )
-
-
-def judged_by_us(spec: TrainingJobSpec) -> TrainingJobSpec:
-    """Return the job without the members of the service's Debugger and Profiler."""
-    return replace(
-        spec,
-        debugger=Debugger.OWN,
-        rules=(),
-        profiler_rules=(),
-        debugger_hook_config=None,
-        profiler_config=None,
-    )
+    return {
+        "rules": _with_image(spec.rules, evaluator_image),
+        "profiler_rules": _with_image(spec.profiler_rules, evaluator_image),
+        "debugger_hook_config": {**place, **(hook or {})} if spec.rules or hook else hook,
+        "profiler_config": {**place, **(profiler or {})} if has_profiler else profiler,
+    }
 
 
 def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.catalog.instances import catalogue
@@ -47,8 +47,8 @@ class AccountDefaults(FromMapping):
             half = missing_network(self.subnets, self.security_group_ids)
             raise SpecError(half, subject="job_defaults")
 
-    def of(self, spec: Spec) -> Spec:
-        """Return the spec of a job, with the defaults in the fields that it does not set."""
+    def changes_to(self, spec: Spec) -> dict[str, Any]:
+        """Return the values of a job's fields that differ with the defaults, by the fields' names."""
         known = {each.name for each in fields(spec)}
         changes: dict[str, Any] = {}
         for each in fields(self):
@@ -61,7 +61,7 @@ class AccountDefaults(FromMapping):
                 changes[each.name] = default
         if any(map(has_local_storage, instance_types(spec))):
             changes.pop("volume_kms_key", None)
-        return replace(spec, **changes)
+        return changes
 
 
 def instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> list[str]:

@@ -15,7 +15,7 @@ from botocore.loaders import Loader, create_loader
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.names import deployment_prefix
-from trainyard.specs.account_defaults import AccountDefaults, Spec
+from trainyard.specs.account_defaults import AccountDefaults
 from trainyard.specs.account_limits import AccountLimits
 from trainyard_airflow.hooks.encryption import encrypt_writes, encrypting
 from trainyard_airflow.hooks.known_members import known_members
@@ -200,20 +200,6 @@ class AwsClients:
         return AccountLimits.from_mapping(
             self._object("job_limits"), where=self._place("job_limits")
         )
-
-    def of_account(self, spec: Spec, *, image_uri: str | None = None) -> Spec:
-        """Return a job's spec with the connection's defaults.
-
-        Args:
-            spec: the job.
-            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
-
-        Raises:
-            SpecError: the job with its defaults violates the connection's limits.
-        """
-        whole = self.job_defaults.of(spec)
-        self.job_limits.check(whole, image_uri=image_uri)
-        return whole
 
     @property
     def deployment(self) -> str | None:

@@ -52,7 +52,7 @@ class AutoMLJobType(JobType):
         """Return the CreateAutoMLJobV2 request, and no facts."""
         clients = self.jobs.clients
         request = render_automl_job(
-            clients.of_account(self.spec),
+            self.of_account(self.spec),
             name=name,
             max_runtime_s=place.max_runtime_s,
             tags=self.jobs.tags,

@@ -16,10 +16,10 @@ from trainyard.errors import (
 from trainyard.planning.linter.linter import debugger_refusals
 from trainyard.sagemaker_api.images import rule_evaluator_image
 from trainyard.sagemaker_api.service_debugger import (
-    judged_by_service,
-    judged_by_us,
+    OWN_EVALUATOR,
     members_of_service,
     request_without_rules,
+    service_evaluator,
     settings_of_service,
 )
 from trainyard.specs.service_debugger import Debugger
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.specs.training_job import TrainingJobSpec
-    from trainyard_airflow.hooks.jobs import SageMakerJobs
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +36,12 @@ DEBUGGER, WHY = "debugger", "debugger_why"
 _NOT_OF_RULES = (QuotaExceededError, QuotaTooSmallError, ExpiredCredentialsError)
 
 
-def debugged(
+def rule_evaluator(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
-) -> tuple[TrainingJobSpec, dict[str, Any]]:
-    """Return the job with the settings of its rule evaluator, and facts about the choice of that evaluator.
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the fields of the job's spec that its rule evaluator changes, and facts about the choice of evaluator.
 
-    Without `debugger: service`, the job is unchanged, and there are no facts. With it, the service evaluates the rules
+    Without `debugger: service`, both are empty. With it, the service evaluates the rules
     if it supports the job's settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if
     there is one for the job, and a warning names the reason and the dropped settings.
 
@@ -52,43 +51,37 @@ def debugged(
         image_uri: image chosen for a spec without one; it determines the framework's version.
     """
     if spec.debugger != Debugger.SERVICE:
-        return spec, {}
+        return {}, {}
     looked_up = None if spec.algorithm_name else image_uri
     refusals = debugger_refusals(replace(spec, image_uri=spec.image_uri or looked_up))
     if refusals:
         first = refusals[0]
         why = f"{first.where} {first.what}: {first.why} ({first.source})"
-        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
+        return OWN_EVALUATOR, _fall_back(why, dropped=settings_of_service(spec))
     try:
         image = rule_evaluator_image(region)
     except SpecError:
         why = f"region {region} has no rule evaluator image (catalogue of AWS's images)"
-        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
-    return judged_by_service(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
+        return OWN_EVALUATOR, _fall_back(why, dropped=settings_of_service(spec))
+    return service_evaluator(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
 
 
-def create_debugged(
-    jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Create the job, without Debugger's rules if the service rejects the request; return the facts that changed.
+def without_service(
+    request: Mapping[str, Any], facts: Mapping[str, Any], refusal: RejectedRequestError
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a rejected request without Debugger's rules, and the facts that this changes.
 
     The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
     is repeated without them, unless the error is about a quota or credentials. A rejected request creates no job, so
     there is never a second paid job.
 
     Raises:
-        RejectedRequestError: the service rejected the job for another reason than its rules.
-        TrainingRunError: see `SageMakerJobs.create` for all other errors.
+        RejectedRequestError: `refusal`, if its reason cannot be the rules.
     """
-    try:
-        jobs.create(request)
-    except RejectedRequestError as error:
-        if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _NOT_OF_RULES):
-            raise
-        jobs.create(request_without_rules(request))
-        why = f"the service rejected the job with its rules: {error}"
-        return _fall_back(why, dropped=members_of_service(request))
-    return {}
+    if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(refusal, _NOT_OF_RULES):
+        raise refusal
+    why = f"the service rejected the job with its rules: {refusal}"
+    return request_without_rules(request), _fall_back(why, dropped=members_of_service(request))
 
 
 def _fall_back(why: str, *, dropped: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from trainyard.errors import TrainingRunError
     from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.account_defaults import Spec
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.reading import FromMapping
     from trainyard.specs.training_job import TrainingJobSpec
@@ -76,6 +78,21 @@ class JobType(ABC):
             SpecError: the spec is invalid, violates the connection's limits or the service's model, or lacks its code.
             TrainingRunError: S3 rejected the upload of the code.
         """
+
+    def of_account(self, spec: Spec, *, image_uri: str | None = None) -> Spec:
+        """Return a job's spec with the connection's defaults.
+
+        Args:
+            spec: the job.
+            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
+
+        Raises:
+            SpecError: the job with its defaults violates the connection's limits.
+        """
+        clients = self.jobs.clients
+        whole = replace(spec, **clients.job_defaults.changes_to(spec))
+        clients.job_limits.check(whole, image_uri=image_uri)
+        return whole
 
     def uploaded_code(self, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
         """Return the code of a job's spec, uploaded unless `code` is already set; None if the job has no code.

@@ -46,7 +46,7 @@ class ProcessingJobType(JobType):
         clients = self.jobs.clients
         image = job_image(self.spec, region=clients.region)
         bounded = replace(self.spec, max_run=place.bounded_run_s(self.spec.max_run))
-        spec = clients.of_account(bounded, image_uri=image)
+        spec = self.of_account(bounded, image_uri=image)
         code = self.uploaded_code(spec)
         request = render_processing_job(
             spec,

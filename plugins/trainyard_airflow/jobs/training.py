@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from trainyard.cost.attempt_budget import attempt_ceiling, check_budget
 from trainyard.cost.cost_cap import usd_per_s
 from trainyard.cost.job_cost import mean_price
-from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
+from trainyard.errors import (
+    RejectedRequestError,
+    ResumableTimeLimitError,
+    TimeLimitError,
+    TrainingRunError,
+)
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.training_request import render_training_job
@@ -28,7 +33,7 @@ from trainyard_airflow.jobs.cost_cap import (
     capped_place,
     in_words,
 )
-from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
+from trainyard_airflow.jobs.debugged_job import rule_evaluator, without_service
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -109,10 +114,11 @@ class TrainingJobType(JobType):
         # Last: the wait for spot follows from the whole max_run.
         spec = replace(spec, max_run=place.bounded_run_s(spec.max_run))
         image = job_image(spec, region=clients.region)
-        spec = clients.of_account(spec, image_uri=image)
+        spec = self.of_account(spec, image_uri=image)
         for finding in lint(launched_by(spec, self._trainer_launch)):
             log.warning("%s: %s", finding.severity.value, finding)
-        spec, judge = debugged(spec, region=clients.region, image_uri=image)
+        changes, judge = rule_evaluator(spec, region=clients.region, image_uri=image)
+        spec = replace(spec, **changes)
         code = self.uploaded_code(spec)
         request = render_training_job(
             spec,
@@ -130,7 +136,12 @@ class TrainingJobType(JobType):
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         """Create the job, without Debugger's rules if SageMaker rejects them; return the facts that changed."""
-        return create_debugged(self.jobs.service, request, facts)
+        try:
+            return super().create(request, facts)
+        except RejectedRequestError as refusal:
+            other, changed = without_service(request, facts, refusal)
+            super().create(other, facts)
+            return changed
 
     def destinations(self) -> Sequence[str]:
         """Return the job's output path."""

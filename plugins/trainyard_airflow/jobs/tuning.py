@@ -77,7 +77,7 @@ class TuningJobType(JobType):
         """Upload the code; return the CreateHyperParameterTuningJob request, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec.training, region=clients.region)
-        training = clients.of_account(self.spec.training, image_uri=image)
+        training = self.of_account(self.spec.training, image_uri=image)
         max_runtime_s = place.max_runtime_s or self.spec.max_runtime_s
         spec = replace(self.spec, training=training, max_runtime_s=max_runtime_s)
         code = self.uploaded_code(training)

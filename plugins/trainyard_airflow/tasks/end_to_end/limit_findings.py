@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding
@@ -58,7 +59,7 @@ def job_limit_findings(
     images = [(job, job_image(job, region=clients.region)) for job in jobs]
     found: dict[Finding, None] = {}
     for job, image in images:
-        whole = clients.job_defaults.of(job)
+        whole = replace(job, **clients.job_defaults.changes_to(job))
         found |= dict.fromkeys(limits.findings(whole, image_uri=image))
         if isinstance(whole, TrainingJobSpec):
             found |= dict.fromkeys(unreachable_inputs(whole))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.strategy_support import support_table
 from trainyard.errors import BudgetExceededError, Finding, FindingsError, Severity, distinct
 from trainyard.installation import TRAINING_SCRIPTS
-from trainyard.planning.auto_plan import resolve_auto
+from trainyard.planning.auto_plan import choose_auto
 from trainyard.planning.linter.linter import lint
 from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
@@ -56,7 +56,8 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     """Return the errors and warnings for a run's conf, plan, budget and training on AWS; errors first."""
     findings = list(_private_files(params))
     try:
-        params, _ = resolve_auto(params)
+        if choice := choose_auto(params):
+            params = {**params, **choice.chosen}
         findings += params_findings(params, scripts=TRAINING_SCRIPTS)
         findings += plan_run(params).warnings
     except FindingsError as error:

@@ -208,15 +208,17 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             SpecError: the params cannot be planned.
             PlanError: no cluster fits.
         """
-        from trainyard.planning.auto_plan import resolve_auto  # a DAG file imports this module
+        from trainyard.planning.auto_plan import choose_auto  # a DAG file imports this module
 
-        absent = {} if self.evaluation is StageUse.OWN else NO_EVALUATION
-        resolved, choice = resolve_auto({**params, **absent})
-        for name, value in (choice.chosen if choice else {}).items():
+        given = {**params, **({} if self.evaluation is StageUse.OWN else NO_EVALUATION)}
+        choice = choose_auto(given)
+        if choice is None:
+            return given, None
+        for name, value in choice.chosen.items():
             self.log.info("auto: %s = %s", name, value)
-        for reason in choice.reasons if choice else ():
+        for reason in choice.reasons:
             self.log.info("auto: %s", reason)
-        return resolved, choice
+        return {**given, **choice.chosen}, choice
 
     def plan(self, params: Mapping[str, Any]) -> Any:
         """Return the plan of a run with these params.
