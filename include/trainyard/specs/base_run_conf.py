@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import ranks_on
 from trainyard.errors import Finding, SpecError
@@ -12,7 +12,6 @@ from trainyard.specs.base_run_conf_rules import base_findings
 from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
-from trainyard.specs.reading import read_spec
 from trainyard.specs.register_condition import RegisterCondition
 from trainyard.specs.run_conf_ladder import contradictions, group_contradictions
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
@@ -135,15 +134,6 @@ class BaseRunConf:
     def findings(self) -> Iterator[Finding]:
         """Yield every fault of the conf that can be found without other data."""
         return base_findings(self)
-
-    @classmethod
-    def from_mapping(cls, params: Mapping[str, Any]) -> Self:
-        """Build the conf from the DAG's params.
-
-        Raises:
-            SpecError: unknown keys, wrong types, values out of range or contradictions; the error lists all of them.
-        """
-        return read_spec(cls, params)
 
     def _adopt(self, rung: CapacityRung) -> None:
         object.__setattr__(self, "instance_type", rung.instance_type)

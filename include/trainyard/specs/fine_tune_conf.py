@@ -11,6 +11,7 @@ from trainyard.errors import Finding, not_an_s3_uri, unknown_key
 from trainyard.installation import SHIPPED
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.reading import FromMapping
 from trainyard.specs.strategies.deepspeed import (
     HYPERPARAMETER as DS_CONFIG,
     stage_of,
@@ -42,7 +43,7 @@ _OF_THE_SCRIPT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FineTuneConf(BaseRunConf):
+class FineTuneConf(BaseRunConf, FromMapping):
     """Settings of one fine-tuning, in addition to those of every run.
 
     Attributes:

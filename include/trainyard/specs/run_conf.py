@@ -12,6 +12,7 @@ from trainyard.errors import SpecError
 from trainyard.specs.arithmetic import AUTO, settled_compile, settled_precision
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.data_mixture import MixedSource  # noqa: TC001  # read_spec evaluates the annotations
+from trainyard.specs.reading import FromMapping
 from trainyard.specs.run_conf_rules import HYBRID_DEGREE, SPLITTING_DEGREES, conf_findings
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _hyperparameter(default: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConf(BaseRunConf):
+class RunConf(BaseRunConf, FromMapping):
     """Settings of one run of the shipped models, in addition to those of every run.
 
     Attributes:

@@ -14,6 +14,7 @@ from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
+from trainyard.specs.reading import FromMapping
 from trainyard.specs.strategies.named import (
     AUTO,
     NAMED,
@@ -40,7 +41,7 @@ TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptConf(BaseRunConf):
+class ScriptConf(BaseRunConf, FromMapping):
     """Settings of one run of a user's own script, in addition to those of every run.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from trainyard.errors import ContractError
 from trainyard.runs.notifier import Notifier
 from trainyard.specs.base_run_conf import BaseRunConf
+from trainyard.specs.reading import read_spec
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
@@ -101,7 +102,7 @@ class RunState(Generic[C_co]):
         """
         conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
         return RunState(
-            conf=conf_type.from_mapping(data["conf"]),
+            conf=read_spec(conf_type, data["conf"]),
             paths=RunPaths(**data["paths"]),
             role=data["role"],
             region=data["region"],
