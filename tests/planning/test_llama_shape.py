@@ -35,7 +35,8 @@ LLAMA_3_8B: dict[str, Any] = {
 def test_the_example_of_the_page_is_the_model_that_it_names() -> None:
     found = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found
-    conf = plan_run(json.loads(found[1])).conf
+    plan_run(json.loads(found[1]))
+    conf = RunConf.from_mapping(json.loads(found[1]))
     given = {name: getattr(conf, name) for name in HYPERPARAMETERS} | {**conf.hyperparameters}
 
     script = Hyperparameters.load(json.dumps(given))

@@ -56,7 +56,7 @@ def test_ranks_micro_batches_and_accumulation_make_the_global_batch(
 
     assert plan.gradient_accumulation_steps == accumulation
     assert plan.world_size * micro * plan.gradient_accumulation_steps == batch
-    assert plan.samples == plan.conf.max_steps * batch
+    assert plan.samples == RunConf().max_steps * batch
 
 
 def test_problems_of_conf_and_cluster_are_reported_together() -> None:

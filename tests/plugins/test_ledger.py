@@ -13,9 +13,9 @@ from tests.plugins.conftest import connection_json
 from tests.plugins.test_capacity import CAPACITY_ERROR, on_ladder
 from tests.runs.sample_run import built_record
 from trainyard.errors import ContractError, RejectedRequestError, ScriptError, TrainingRunError
-from trainyard.planning.run_plan import plan_run
 from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from trainyard.runs.run_tags import Owner
+from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.operators.training_job import TrainingJobOperator
@@ -95,13 +95,11 @@ def test_entry_that_an_older_version_settled_without_a_billed_time_is_read_again
 
 def cap_left(task: Any, engine: Any, spec: dict[str, Any], cap_usd: float) -> float | None:
     """Return what the cap of the task's run leaves to its evaluation."""
-    plan = plan_run({"max_cost_usd": cap_usd})
+    conf = RunConf(max_cost_usd=cap_usd)
     paths = RunPaths(
         bucket=engine.bucket, prefix="trainyard", dag_id=task.dag_id, run_id=task.run_id
     )
-    state = RunState(
-        conf=plan.conf, paths=paths, role=engine.role_arn, region="us-east-1", plan=plan.to_dict()
-    )
+    state = RunState(conf=conf, paths=paths, role=engine.role_arn, region="us-east-1", plan={})
     evaluation = TrainingJobOperator(task_id="evaluate", spec=spec)
     return cap_left_usd({"task": evaluation}, state)
 

@@ -36,7 +36,11 @@ def context(**params: Any) -> Any:
     plan = plan_run(params)
     paths = RunPaths(bucket="b", prefix="p", dag_id="d", run_id="r")
     state = RunState(
-        conf=plan.conf, paths=paths, role=ROLE, region="us-east-1", plan=plan.to_dict()
+        conf=RunConf.from_mapping(params),
+        paths=paths,
+        role=ROLE,
+        region="us-east-1",
+        plan=plan.to_dict(),
     )
     results = {
         "preflight": state.to_dict(),

@@ -18,6 +18,7 @@ from trainyard.errors import (
     Severity,
 )
 from trainyard.planning.run_plan import plan_run
+from trainyard.specs.run_conf import RunConf
 from trainyard.tuning.result import TuningResult
 from trainyard.tuning.trials import from_parquet
 from trainyard.units import format_usd
@@ -42,10 +43,15 @@ class RoundsRun:
     """A run of the mapped search, as its tasks see it: what they return is told by `returns`."""
 
     def __init__(self, bucket: str, run_id: str, **conf: Any) -> None:
-        plan = plan_run({"tune": True, "tuning_max_jobs": 4, **conf})
+        params = {"tune": True, "tuning_max_jobs": 4, **conf}
+        plan = plan_run(params)
         paths = RunPaths(bucket=bucket, prefix="p", dag_id="d", run_id=run_id)
         state = RunState(
-            conf=plan.conf, paths=paths, role=ROLE, region="us-east-1", plan=plan.to_dict()
+            conf=RunConf.from_mapping(params),
+            paths=paths,
+            role=ROLE,
+            region="us-east-1",
+            plan=plan.to_dict(),
         )
         self.returned: dict[str, Any] = {
             "preflight": state.to_dict(),

@@ -57,7 +57,6 @@ class RunPlan:
         warnings: findings that do not stop the run.
     """
 
-    conf: RunConf
     world_size: int
     gradient_accumulation_steps: int
     num_shards: int
@@ -73,11 +72,8 @@ class RunPlan:
     warnings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON-safe data, without the conf."""
-        data = asdict(self)
-        del data["conf"]
-        data["warnings"] = [str(each) for each in self.warnings]
-        return data
+        """Return the plan as JSON-safe data."""
+        return {**asdict(self), "warnings": [str(each) for each in self.warnings]}
 
 
 def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
@@ -122,7 +118,6 @@ def _plan(
     at_once = conf.micro_batch_size * conf.num_readers
     search = search_of(conf)
     return RunPlan(
-        conf=conf,
         world_size=conf.world_size,
         gradient_accumulation_steps=conf.global_batch_size // at_once,
         num_shards=num_shards,

@@ -63,7 +63,6 @@ class ScriptPlan:
         warnings: findings that do not stop the run.
     """
 
-    conf: ScriptConf
     world_size: int
     ceiling_usd: float | None
     once_usd: float | None
@@ -72,11 +71,8 @@ class ScriptPlan:
     warnings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON-safe data, without the conf."""
-        data = asdict(self)
-        del data["conf"]
-        data["warnings"] = [str(each) for each in self.warnings]
-        return data
+        """Return the plan as JSON-safe data."""
+        return {**asdict(self), "warnings": [str(each) for each in self.warnings]}
 
 
 def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPlan:
@@ -94,7 +90,6 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
     cost, capped = keep_cap(conf, script_cap(conf), cost)
     keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     return ScriptPlan(
-        conf=conf,
         world_size=conf.world_size,
         ceiling_usd=cost.ceiling_usd,
         once_usd=cost.once_usd,

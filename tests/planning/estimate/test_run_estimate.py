@@ -173,8 +173,9 @@ def test_tier_in_a_training_plan_costs_nothing() -> None:
 
 def test_example_of_the_documentation_is_a_run_that_would_start() -> None:
     path = REPOSITORY / "docs/examples/training_plan.json"
-    plan = plan_run(json.loads(path.read_text(encoding="utf-8")), job_attempts=2)
-    assert plan.conf.rungs[0].training_plan == "p5-november"
+    given = json.loads(path.read_text(encoding="utf-8"))
+    plan_run(given, job_attempts=2)
+    assert RunConf.from_mapping(given).rungs[0].training_plan == "p5-november"
 
 
 def test_runs_of_one_workload_share_a_folder() -> None:

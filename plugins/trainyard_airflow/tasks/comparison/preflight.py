@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainyard.installation import TRAINING_SCRIPTS
+from trainyard.specs.comparison_conf import ComparisonConf
 from trainyard_airflow.tasks.comparison.jobs import comparison_findings
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state
 from trainyard_airflow.tasks.shared.run_state import RunState
@@ -35,6 +36,14 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Return (the unchanged params, None): a comparison has no automatic choices."""
         return dict(params), None
 
+    def conf(self, params: Mapping[str, Any]) -> ComparisonConf:
+        """Return the conf of a comparison with these params.
+
+        Raises:
+            SpecError: the params are invalid; it lists all findings.
+        """
+        return ComparisonConf.from_mapping(params)
+
     def plan(self, params: Mapping[str, Any]) -> ComparisonPlan:
         """Return the plan of all cells.
 
@@ -52,24 +61,30 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Yield the findings on the cells' trainings, from specs, linter and scripts."""
         yield from comparison_findings(params, scripts=TRAINING_SCRIPTS)
 
-    def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
+    def quota_findings(self, conf: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
         """Yield nothing: a cell that exceeds the quota waits until other cells end."""
         yield from ()
 
-    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:  # noqa: ARG002  # as preflight asks
+    def limit_findings(
+        self,
+        conf: Any,  # noqa: ARG002  # as preflight asks
+        place: Mapping[str, str],  # noqa: ARG002
+        *,
+        ceiling_usd: float | None,
+    ) -> list[Finding]:
         """Return a finding if the largest cost of all cells exceeds the connection's limit.
 
         The limits on single jobs are checked for each cell.
         """
-        return list(self.clients.job_limits.cost_findings(plan.ceiling_usd))
+        return list(self.clients.job_limits.cost_findings(ceiling_usd))
 
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Do nothing: a comparison has no search to skip."""
 
     def _state(
-        self, context: Context, plan: Any, place: Mapping[str, str], region: str
+        self, context: Context, conf: Any, plan: Any, place: Mapping[str, str], region: str
     ) -> RunState[RunConf]:
-        self.log_cost(plan, budget_usd=plan.conf.run.budget_usd)
+        self.log_cost(plan, budget_usd=conf.run.budget_usd)
         self.log.info("%d trainings: %s", len(plan.cells), ", ".join(c.name for c in plan.cells))
         return run_state(
             context,

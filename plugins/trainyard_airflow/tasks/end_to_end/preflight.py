@@ -26,7 +26,7 @@ from trainyard.specs.metrics import TEST_METRICS, TRAINYARD_METRICS
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.specs.register_condition import unmeasured_findings
-from trainyard.specs.run_conf import readable_conf
+from trainyard.specs.run_conf import RunConf, readable_conf
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from trainyard.planning.estimate.run_estimate import RunEstimate
     from trainyard.planning.run_plan import RunPlan
     from trainyard.planning.script_plan import ScriptPlan
-    from trainyard.specs.run_conf import RunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.tasks.end_to_end.stages import Stages
     from trainyard_airflow.tasks.shared.form_schema import Form
@@ -116,7 +115,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             TaskAwaitingInput: a person must approve the cost; `execute_approved` resumes.
         """
         found = _Findings()
-        params = {
+        params: Mapping[str, Any] = {
             **context["params"],
             **found.of_events(triggering_params(context), form=self.form),
         }
@@ -128,9 +127,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if region:
             found.add(region_findings(region))
         if plan and region:
-            plan, short = self.within_quotas(params, plan)
-            params = {**params, **_decided(plan)}
+            params, plan, short = self.within_quotas(params, plan)
             found.add(short)
+        conf: Any = self.conf(params) if plan else None
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
@@ -143,10 +142,14 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             found.add(self.account_findings(params))
         estimate = None
         if plan and all(place.values()):
-            found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
+            ceiling_usd = plan.ceiling_usd
+            found.add(
+                found.result_of(lambda: self.limit_findings(conf, place, ceiling_usd=ceiling_usd))
+                or ()
+            )
             if not found.has_errors:
-                estimate = self.estimate(context, plan, place)
-                found.add(found.result_of(lambda: self.plan_findings(plan, estimate)) or ())
+                estimate = self.estimate(context, conf, place, ceiling_usd=ceiling_usd)
+                found.add(found.result_of(lambda: self.plan_findings(conf, estimate)) or ())
                 found.add(self.team_findings(context, plan, estimate))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
@@ -154,7 +157,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
-        state = self._state(context, plan, place, region)
+        state = self._state(context, conf, plan, place, region)
         self._result = state.to_dict()
         self._result["team"] = self._spend.team if self._spend else None
         self._result["team_month"] = self._spend.month if self._spend else None
@@ -167,7 +170,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
             ask_for_approval(
                 context,
-                plan.conf,
+                conf,
                 estimate,
                 then="execute_approved",
                 result=self._result,
@@ -220,6 +223,14 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             self.log.info("auto: %s", reason)
         return {**given, **choice.chosen}, choice
 
+    def conf(self, params: Mapping[str, Any]) -> Any:
+        """Return the conf of a run with these params.
+
+        Raises:
+            SpecError: the params are invalid; it lists all findings.
+        """
+        return RunConf.from_mapping(params)
+
     def plan(self, params: Mapping[str, Any]) -> Any:
         """Return the plan of a run with these params.
 
@@ -256,8 +267,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
         return init_findings(self.clients, params, scripts=TRAINING_SCRIPTS)
 
-    def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
-        """Return the plan that the account's quotas allow, and the findings on quotas.
+    def within_quotas(
+        self, params: Mapping[str, Any], plan: Any
+    ) -> tuple[Mapping[str, Any], Any, list[Finding]]:
+        """Return the params and the plan that the account's quotas allow, and the findings on quotas.
 
         If the quotas do not allow the evaluation's instance type, and the conf's `evaluation_place` is `auto`, the
         returned plan evaluates the test split as the last step of the training.
@@ -265,18 +278,20 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard.planning.evaluation_plan import Place  # a DAG file imports this module
         from trainyard.planning.quota_needs import EVALUATION  # a DAG file imports this module
 
-        findings = list(self.quota_findings(plan))
+        conf = self.conf(params)
+        findings = list(self.quota_findings(conf))
         lacking = [
             each
             for each in findings
             if each.where == EVALUATION and each.severity is Severity.ERROR
         ]
-        if not lacking or plan.conf.evaluation_place != "auto":
-            return plan, findings
+        if not lacking or conf.evaluation_place != "auto":
+            return params, plan, findings
+        decided = {**params, "evaluation_place": Place.TRAINING.value}
         try:
-            other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
+            other = self.plan(decided)
         except (SpecError, BudgetExceededError):  # a setting that only a processing job supports
-            return plan, findings
+            return params, plan, findings
         reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
         fallback = Finding(
             where="evaluation_place",
@@ -290,17 +305,24 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         other = replace(
             other, evaluation=replace(other.evaluation, reason=reason, may_fall_back=False)
         )
-        return other, [*(each for each in findings if each not in lacking), fallback]
+        return decided, other, [*(each for each in findings if each not in lacking), fallback]
 
-    def quota_findings(self, plan: Any) -> Iterator[Finding]:
+    def quota_findings(self, conf: Any) -> Iterator[Finding]:
         """Yield a finding for each of the account's quotas that is too small for the run."""
         from trainyard.planning.quota_needs import quota_needs  # a DAG file imports this module
         from trainyard_airflow.hooks.quota_check import quota_findings
 
-        yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
+        yield from quota_findings(self.clients, tuple(quota_needs(conf)))
 
-    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
+    def limit_findings(
+        self, conf: Any, place: Mapping[str, str], *, ceiling_usd: float | None
+    ) -> list[Finding]:
         """Return the violations of the connection's limits by the run's jobs and its maximum cost.
+
+        Args:
+            conf: the run's conf.
+            place: the run's `bucket` and `role`.
+            ceiling_usd: the most that the run can cost; None if it is unknown.
 
         Raises:
             SpecError: the connection's defaults or limits are invalid.
@@ -308,26 +330,32 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard_airflow.tasks.end_to_end.limit_findings import limit_findings
 
         return [
-            *serving_findings(self.clients, plan.conf),
-            *limit_findings(self.clients, plan.conf, bucket=place["bucket"], role=place["role"]),
-            *self.clients.job_limits.cost_findings(plan.ceiling_usd),
+            *serving_findings(self.clients, conf),
+            *limit_findings(self.clients, conf, bucket=place["bucket"], role=place["role"]),
+            *self.clients.job_limits.cost_findings(ceiling_usd),
         ]
 
-    def estimate(self, context: Context, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
+    def estimate(
+        self,
+        context: Context,
+        conf: Any,
+        place: Mapping[str, str],
+        *,
+        ceiling_usd: float | None,
+    ) -> RunEstimate | None:
         """Return the run's estimate from earlier runs; None for a comparison or another run without a `BaseRunConf`."""
         from trainyard.planning.estimate.run_estimate import estimate_run
         from trainyard_airflow.hooks.measurements import measurements_of
 
-        conf = plan.conf
         if not isinstance(conf, BaseRunConf):
             return None
         paths = _run_paths(
             context, conf, bucket=place["bucket"], deployment=self.clients.deployment
         )
         history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
-        return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
+        return estimate_run(conf, history=history, ceiling_usd=ceiling_usd)
 
-    def plan_findings(self, plan: Any, estimate: RunEstimate | None) -> list[Finding]:
+    def plan_findings(self, conf: Any, estimate: RunEstimate | None) -> list[Finding]:
         """Return the findings on the training plans of the run's capacity ladder.
 
         Raises:
@@ -336,7 +364,6 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """
         from trainyard_airflow.hooks.training_plans import plan_findings
 
-        conf = plan.conf
         if not isinstance(conf, BaseRunConf):
             return []
         jobs = estimate.jobs if estimate else ()
@@ -432,13 +459,13 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return {task for task, is_asked in asked.items() if not is_asked}
 
     def _state(
-        self, context: Context, plan: Any, place: Mapping[str, str], region: str
+        self, context: Context, conf: Any, plan: Any, place: Mapping[str, str], region: str
     ) -> RunState[Any]:
-        self.log_cost(plan, budget_usd=plan.conf.budget_usd, max_cost_usd=plan.conf.max_cost_usd)
+        self.log_cost(plan, budget_usd=conf.budget_usd, max_cost_usd=conf.max_cost_usd)
         self.log_evaluation(plan)
         return run_state(
             context,
-            plan.conf,
+            conf,
             plan=plan.to_dict(),
             place=place,
             region=region,
@@ -504,13 +531,6 @@ def _run_paths(
         run_id=ti.run_id,
         deployment=deployment,
     )
-
-
-def _decided(plan: Any) -> dict[str, Any]:
-    """Return the plan's `evaluation_place` as a param; empty if it is `auto`."""
-    conf = getattr(plan, "conf", None)
-    place = getattr(conf, "evaluation_place", "auto")
-    return {} if place == "auto" else {"evaluation_place": place}
 
 
 def _usd(amount: float | None, *, absent: str) -> str:

@@ -47,6 +47,14 @@ class ScriptPreflightOperator(PreflightOperator):
         """Return (the unchanged params, None), because the planner has no model of a user's script."""
         return dict(params), None
 
+    def conf(self, params: Mapping[str, Any]) -> ScriptConf:
+        """Return the conf of a run with these params.
+
+        Raises:
+            SpecError: the params are invalid; it lists all findings.
+        """
+        return ScriptConf.from_mapping(params)
+
     def plan(self, params: Mapping[str, Any]) -> ScriptPlan:
         """Return the plan of a run with these params.
 
@@ -98,24 +106,29 @@ class ScriptPreflightOperator(PreflightOperator):
                 # A task before the training may still write it.
                 yield replace(found, severity=Severity.WARNING) if self.has_preparation else found
 
-    def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:  # noqa: ARG002  # as preflight asks
-        """Return the plan, and a finding for each quota that is too small for it."""
+    def within_quotas(
+        self, params: Mapping[str, Any], plan: Any
+    ) -> tuple[Mapping[str, Any], Any, list[Finding]]:
+        """Return the params and the plan as given, and a finding for each quota that is too small for the run."""
         from trainyard.planning.script_plan import script_quota_needs
         from trainyard_airflow.hooks.quota_check import quota_findings
 
-        return plan, list(quota_findings(self.clients, tuple(script_quota_needs(plan.conf))))
+        needs = tuple(script_quota_needs(self.conf(params)))
+        return params, plan, list(quota_findings(self.clients, needs))
 
-    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
+    def limit_findings(
+        self, conf: ScriptConf, place: Mapping[str, str], *, ceiling_usd: float | None
+    ) -> list[Finding]:
         """Return the violations of the connection's limits by the run's jobs, data, cost and network settings."""
         from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
 
-        limits, conf = self.clients.job_limits, plan.conf
+        limits = self.clients.job_limits
         read = [*_addresses(conf).values(), conf.source_dir]
         return [
             *limits.bucket_findings(each for each in read if each.startswith("s3://")),
             *job_limit_findings(self.clients, _jobs(conf, place)),
             *serving_findings(self.clients, conf),
-            *limits.cost_findings(plan.ceiling_usd),
+            *limits.cost_findings(ceiling_usd),
             *self._network_findings(conf),
         ]
 
