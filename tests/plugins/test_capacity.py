@@ -346,7 +346,7 @@ def test_max_run_is_retried_only_where_the_attempt_left_checkpoints(
 @pytest.mark.parametrize(
     ("plan", "says"),
     [
-        ((), r"1 x ml.m5.large on demand or 1 x ml.p4d.24xlarge on demand costs up to \$25"),
+        ((), r"1 x ml.m5.large or 1 x ml.p4d.24xlarge costs up to \$25"),
         (("arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours",), None),
     ],
     ids=["on demand", "in a plan"],

@@ -16,7 +16,6 @@ from trainyard.tuning.ceiling import (
     estimate,
     judge,
     spent_usd,
-    usd_per_s,
 )
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trials import Trial
@@ -91,27 +90,6 @@ def test_search_that_nothing_bounds_has_no_total() -> None:
     criteria = {"complete_on_convergence": True}
 
     assert estimate(spec(max_jobs=None, completion_criteria=criteria)).total_usd is None
-
-
-def test_dearest_type_that_a_trial_may_get_counts() -> None:
-    choices = [
-        {"instance_type": "ml.m5.large", "instance_count": 1},
-        {"instance_type": "ml.m5.xlarge", "instance_count": 2},
-    ]
-    dear = spec(training={"instance_type": None, "instance_preferences": choices}).training
-    two = spec(training={"instance_type": "ml.m5.xlarge", "instance_count": 2}).training
-
-    assert usd_per_s(dear) == usd_per_s(two)
-
-
-def test_groups_cost_what_their_instances_cost() -> None:
-    groups = [
-        {"instance_group_name": "a", "instance_type": "ml.m5.large", "instance_count": 1},
-        {"instance_group_name": "b", "instance_type": "ml.m5.large", "instance_count": 2},
-    ]
-    found = usd_per_s(spec(training={"instance_type": None, "instance_groups": groups}).training)
-
-    assert found == pytest.approx(3 * PRICE_PER_HOUR / 3600)
 
 
 def test_unknown_price_is_no_price_and_holds_no_budget() -> None:

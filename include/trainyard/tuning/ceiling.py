@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from trainyard.cost.cost_cap import usd_per_s as price_per_s
-from trainyard.cost.job_cost import mean_price
+from trainyard.cost.training_price import instances_in_words, training_usd_per_s
 from trainyard.errors import BudgetExceededError, Finding, SpecError
-from trainyard.specs.training_job import instances_of
 from trainyard.tuning.result import EndedBy
 from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard.specs.tuning_job import TuningJobSpec
     from trainyard.tuning.trials import Trial
 
@@ -65,39 +62,6 @@ class SearchVerdict:
     reason: str
 
 
-def usd_per_s(training: TrainingJobSpec) -> float | None:
-    """Return the on-demand price of one second of a trial; None if it is unknown.
-
-    If a trial may get several instance types, the most expensive one counts. Worked example: 2 x ml.m5.large at 0.115
-    USD/h cost 0.23 / 3600 = 0.0000639 USD.
-    """
-    count = training.instance_count or 1
-    if training.instance_groups:
-        clusters = [instances_of(training.instance_groups)]
-    else:
-        clusters = [
-            {each.instance_type: each.instance_count or count}
-            for each in training.instance_preferences
-        ] or [{training.instance_type or "": count}]
-    rates = [price_per_s(mean_price(each), sum(each.values())) for each in clusters]
-    known = [each for each in rates if each is not None]
-    return max(known) if len(known) == len(rates) else None
-
-
-def instances(training: TrainingJobSpec) -> str:
-    """Return the instances of a trial in words, such as `2 x ml.m5.large`; alternatives are joined by ` or `."""
-    count = training.instance_count or 1
-    if training.instance_groups:
-        return " + ".join(
-            f"{g.instance_count} x {g.instance_type}" for g in training.instance_groups
-        )
-    choices = [
-        f"{each.instance_count or count} x {each.instance_type}"
-        for each in training.instance_preferences
-    ]
-    return " or ".join(choices or [f"{count} x {training.instance_type}"])
-
-
 def estimate(spec: TuningJobSpec) -> SearchEstimate:
     """Return the most that a search can cost, as if every trial ran for its full max_run.
 
@@ -105,7 +69,7 @@ def estimate(spec: TuningJobSpec) -> SearchEstimate:
     smaller bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
     12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
-    rate, max_run_s = usd_per_s(spec.training), spec.training.max_run
+    rate, max_run_s = training_usd_per_s(spec.training), spec.training.max_run
     seconds = [
         *([] if spec.num_trials is None else [spec.num_trials * max_run_s]),
         *([] if spec.max_runtime_s is None else [spec.max_runtime_s * spec.max_parallel_jobs]),
@@ -142,7 +106,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
             Finding(
                 where="budget_usd",
                 what=f"cannot be enforced: {found.note}",
-                got=instances(spec.training),
+                got=instances_in_words(spec.training),
                 next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
             )
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainyard.cost.attempt_budget import paid_usd
 from trainyard.cost.cost_cap import CostCap, usd_per_s
 from trainyard.cost.job_cost import job_cost, mean_price
+from trainyard.cost.training_price import in_words
 from trainyard.errors import BudgetExceededError, RuleViolatedError
 from trainyard.job_status import JobStatus
 from trainyard.runs.record import MoneyStop
@@ -71,11 +72,6 @@ def capped_place(
     else:
         limit_s = cap.left_s(paid_usd=paid, usd_per_s=rate)
     return JobPlace(max_billed_s=limit_s, usd_per_s=rate)
-
-
-def in_words(instances: Mapping[str, int]) -> str:
-    """Return instances by type in words, such as `1 x ml.c5.xlarge + 2 x ml.g5.xlarge`."""
-    return " + ".join(f"{count} x {name}" for name, count in instances.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import attempt_ceiling, check_budget
-from trainyard.cost.cost_cap import usd_per_s
-from trainyard.cost.job_cost import mean_price
+from trainyard.cost.training_price import instances_in_words, training_usd_per_s
 from trainyard.errors import (
     RejectedRequestError,
     ResumableTimeLimitError,
@@ -20,7 +19,6 @@ from trainyard.errors import (
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.training_request import render_training_job
-from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
 from trainyard.units import format_usd
@@ -31,7 +29,6 @@ from trainyard_airflow.jobs.cost_cap import (
     MoneyStops,
     cap_of,
     capped_place,
-    in_words,
 )
 from trainyard_airflow.jobs.debugged_job import rule_evaluator, without_service
 from trainyard_airflow.jobs.job_code import job_image
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.sagemaker_api.training_plan import TrainingPlanState
+    from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.ladder import Placement
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
@@ -171,7 +169,7 @@ class TrainingJobType(JobType):
         if spec.instance_groups:
             return self._place_on_groups(earlier)
         if not rungs:
-            self._check_budget_of_preferences(earlier)
+            self._check_budget_without_rung(earlier, max_run_s=spec.max_run)
             return UNLIMITED
         plans = {
             index: plan for index, each in enumerate(rungs) if (plan := self._plan(index, each))
@@ -211,32 +209,18 @@ class TrainingJobType(JobType):
             training_plan=spec.training_plan,
             is_new=is_new,
         )
-        price = 0.0 if spec.training_plan else mean_price(instances)
-        per_s = usd_per_s(price, sum(instances.values()))
         if is_new:
-            ceiling = None if per_s is None else per_s * place.bounded_run_s(spec.max_run)
-            self._check_budget(earlier, ceiling_usd=ceiling, on=in_words(instances))
+            self._check_budget_without_rung(earlier, max_run_s=place.bounded_run_s(spec.max_run))
         return place
 
-    def _check_budget_of_preferences(self, earlier: Sequence[JobSnapshot]) -> None:
-        """Check the budget for an attempt on the most expensive of the types that the service may choose.
+    def _check_budget_without_rung(self, earlier: Sequence[JobSnapshot], *, max_run_s: int) -> None:
+        """Check the budget for an attempt on instance groups, or on one of the types that the service may choose.
 
-        Types in a training plan cost nothing. With a type of unknown price, the attempt passes.
+        An attempt of unknown price passes.
         """
-        spec = self.spec
-        rungs = [
-            CapacityRung(
-                instance_type=each.instance_type,
-                instance_count=each.instance_count or spec.instance_count or 1,
-                use_spot_instances=False,
-                training_plan=next(iter(each.training_plan_arns), None),
-            )
-            for each in spec.instance_preferences
-        ]
-        ceilings = [attempt_ceiling(each, max_run_s=spec.max_run) for each in rungs]
-        known = [each for each in ceilings if each is not None]
-        ceiling = max(known, default=None) if len(known) == len(ceilings) else None
-        self._check_budget(earlier, ceiling_usd=ceiling, on=" or ".join(map(str, rungs)))
+        rate = training_usd_per_s(self.spec)
+        ceiling = None if rate is None else rate * max_run_s
+        self._check_budget(earlier, ceiling_usd=ceiling, on=instances_in_words(self.spec))
 
     def _check_budget(
         self, earlier: Sequence[JobSnapshot], *, ceiling_usd: float | None, on: str
