@@ -98,6 +98,7 @@ def test_the_example_is_a_search_of_twelve_trials_two_at_a_time() -> None:
     plan = plan_run(conf, job_attempts=4)
 
     assert (plan.trials, plan.trial_steps) == (12, 60)
+    assert RunConf.from_mapping(conf).tuning_max_parallel_jobs == 2
     assert plan.warnings == ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +15,7 @@ from trainyard.planning.linter.linter import lint
 from trainyard.rules.service_rules import service_rules
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.job_kinds import JobKind
+from trainyard.sagemaker_api.service_debugger import OWN_EVALUATOR, service_evaluator
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.training_job import TrainingJobSpec
@@ -201,6 +202,11 @@ def test_region_without_an_evaluator_is_judged_by_us() -> None:
     assert "region xx-nowhere-1 has no rule evaluator image" in facts["debugger_why"]
 
 
+def test_evaluators_set_fields_of_a_training_only() -> None:
+    names = {*OWN_EVALUATOR, *service_evaluator(asked(), evaluator_image="image")}
+    assert names <= {each.name for each in fields(TrainingJobSpec)}
+
+
 def test_rules_without_the_word_service_are_sent_word_for_word() -> None:
     given = asked(debugger="own", rules=[{**RULE, "RuleEvaluatorImage": "x"}])
     assert evaluated(given, region="us-east-1") == (given, {})
@@ -336,11 +342,14 @@ def test_account_with_debugger_gets_the_rules() -> None:
     assert service.created == [REQUEST]
 
 
-def test_a_request_that_is_wrong_with_and_without_rules_makes_no_job() -> None:
+def test_a_request_that_is_wrong_with_and_without_rules_makes_no_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     service = DebuggerService([CLOSED, ("ValidationException", "no such role")])
     with pytest.raises(RejectedRequestError, match="no such role"):
         created(service, BY_SERVICE)
     assert service.created == []
+    assert "Dropped settings" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,14 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         ({"training": {"budget_usd": 3}}, "training.budget_usd: is not supported in a tuning job"),
         (
+            {
+                "training": {
+                    "training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"
+                }
+            },
+            "training.training_plan: is not supported in a tuning job: SageMaker runs no searches",
+        ),
+        (
             {"training": {"environment": {f"V{n}": "1" for n in range(49)}}},
             "training.environment: has too many variables for a tuning job; got 49",
         ),

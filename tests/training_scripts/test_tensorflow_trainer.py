@@ -180,7 +180,7 @@ def test_what_this_trainer_has_not_is_refused(name: str, value: object) -> None:
 
 @pytest.mark.parametrize("size", [None, 4])
 def test_a_replicas_part_of_a_batch_is_accepted_as_micro_batch(size: int | None) -> None:
-    hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=size, max_steps=3)
+    hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=size)
 
     check_batch(hp, num_replicas=2, num_samples=100)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainyard.cost.cost_cap import usd_per_s
 from trainyard.cost.job_cost import mean_price
 from trainyard.specs.training_job import instances_of
+from trainyard.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 
-def training_usd_per_s(training: TrainingJobSpec) -> float | None:
-    """Return the price of all instances of a training in USD per second; None if it is unknown.
+def training_usd(training: TrainingJobSpec, *, seconds: float) -> float | None:
+    """Return the cost of all instances of a training in USD; None if a price is unknown.
 
     Of several types that the service may choose, the most expensive counts. Instances in a training plan cost nothing.
-    Worked: 2 x ml.m5.large at 0.115 USD/h cost 0.23 / 3600 = 0.0000639 USD.
+    A capacity ladder is not read: `attempt_ceiling` has the cost on one of its tiers. Worked: 2 x ml.m5.large at 0.115
+    USD/h for 3600 s: 0.23 USD.
     """
-    rates = [
-        0.0 if is_in_plan else usd_per_s(mean_price(instances), sum(instances.values()))
+    amounts = [
+        0.0 if is_in_plan else _usd(instances, seconds)
         for instances, is_in_plan in _alternatives(training)
     ]
-    known = [each for each in rates if each is not None]
-    return max(known) if len(known) == len(rates) else None
+    known = [each for each in amounts if each is not None]
+    return max(known) if len(known) == len(amounts) else None
 
 
 def instances_in_words(training: TrainingJobSpec) -> str:
@@ -36,6 +37,11 @@ def instances_in_words(training: TrainingJobSpec) -> str:
 def in_words(instances: Mapping[str, int]) -> str:
     """Return instances by type in words, such as `1 x ml.c5.xlarge + 2 x ml.g5.xlarge`."""
     return " + ".join(f"{count} x {name}" for name, count in instances.items())
+
+
+def _usd(instances: Mapping[str, int], seconds: float) -> float | None:
+    price = mean_price(instances)
+    return None if price is None else seconds * sum(instances.values()) * price / SECONDS_PER_HOUR
 
 
 def _alternatives(training: TrainingJobSpec) -> Iterator[tuple[Mapping[str, int], bool]]:

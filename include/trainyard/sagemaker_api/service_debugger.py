@@ -28,7 +28,7 @@ OWN_EVALUATOR: Mapping[str, Any] = {
     "debugger_hook_config": None,
     "profiler_config": None,
 }
-"""Fields of a job's spec without the service's Debugger and Profiler."""
+"""Values that remove the service's Debugger and Profiler from a job's spec, by field."""
 
 
 def service_evaluator(spec: TrainingJobSpec, *, evaluator_image: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class AccountDefaults(FromMapping):
             raise SpecError(half, subject="job_defaults")
 
     def changes_to(self, spec: Spec) -> dict[str, Any]:
-        """Return the values of a job's fields that differ with the defaults, by the fields' names."""
+        """Return the fields of a job's spec that the defaults set or extend, with their new values."""
         known = {each.name for each in fields(spec)}
         changes: dict[str, Any] = {}
         for each in fields(self):

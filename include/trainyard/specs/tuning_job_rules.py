@@ -51,6 +51,7 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "forward_sigterm": "it needs container_entry_point, so a stopped trial's ranks receive no SIGTERM",
     "training_image_config": "",
     "serverless_job_config": "",
+    "training_plan": "SageMaker runs no searches in training plans",
     "enable_sagemaker_metrics": "",
     "debugger_hook_config": "",
     "rules": "",

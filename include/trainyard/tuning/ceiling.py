@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from trainyard.cost.training_price import instances_in_words, training_usd_per_s
+from trainyard.cost.training_price import instances_in_words, training_usd
 from trainyard.errors import BudgetExceededError, Finding, SpecError
 from trainyard.tuning.result import EndedBy
 from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
@@ -69,7 +69,7 @@ def estimate(spec: TuningJobSpec) -> SearchEstimate:
     smaller bound counts. Worked example: 12 trials of at most 600 s on ml.m5.large at 0.115 USD/h cost at most
     12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
-    rate, max_run_s = training_usd_per_s(spec.training), spec.training.max_run
+    rate, max_run_s = training_usd(spec.training, seconds=1), spec.training.max_run
     seconds = [
         *([] if spec.num_trials is None else [spec.num_trials * max_run_s]),
         *([] if spec.max_runtime_s is None else [spec.max_runtime_s * spec.max_parallel_jobs]),

@@ -18,7 +18,6 @@ from trainyard.sagemaker_api.images import rule_evaluator_image
 from trainyard.sagemaker_api.service_debugger import (
     OWN_EVALUATOR,
     members_of_service,
-    request_without_rules,
     service_evaluator,
     settings_of_service,
 )
@@ -39,11 +38,11 @@ _NOT_OF_RULES = (QuotaExceededError, QuotaTooSmallError, ExpiredCredentialsError
 def rule_evaluator(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return the fields of the job's spec that its rule evaluator changes, and facts about the choice of evaluator.
+    """Return the values that a job's rule evaluator needs in its spec, by field, and facts about the choice.
 
-    Without `debugger: service`, both are empty. With it, the service evaluates the rules
-    if it supports the job's settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if
-    there is one for the job, and a warning names the reason and the dropped settings.
+    Without `debugger: service`, both are empty. With it, the service evaluates the rules if it supports the job's
+    settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if there is one for the job,
+    and a warning names the reason and the dropped settings.
 
     Args:
         spec: the job.
@@ -66,22 +65,28 @@ def rule_evaluator(
     return service_evaluator(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
 
 
-def without_service(
-    request: Mapping[str, Any], facts: Mapping[str, Any], refusal: RejectedRequestError
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a rejected request without Debugger's rules, and the facts that this changes.
+def may_be_for_rules(refusal: RejectedRequestError, facts: Mapping[str, Any]) -> bool:
+    """Return whether SageMaker may have rejected a job for its Debugger rules.
 
-    The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
-    is repeated without them, unless the error is about a quota or credentials. A rejected request creates no job, so
-    there is never a second paid job.
+    The service's error for an account without Debugger is not documented. Therefore the result is True for every
+    rejected job with rules, unless the error is about a quota or credentials.
 
-    Raises:
-        RejectedRequestError: `refusal`, if its reason cannot be the rules.
+    Args:
+        refusal: the error of the Create call.
+        facts: the job's facts.
     """
-    if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(refusal, _NOT_OF_RULES):
-        raise refusal
+    return facts.get(DEBUGGER) == Debugger.SERVICE and not isinstance(refusal, _NOT_OF_RULES)
+
+
+def fall_back(request: Mapping[str, Any], refusal: RejectedRequestError) -> dict[str, Any]:
+    """Log that a job was created without its Debugger rules, and return the facts that this changes.
+
+    Args:
+        request: the rejected request, with the rules.
+        refusal: its error.
+    """
     why = f"the service rejected the job with its rules: {refusal}"
-    return request_without_rules(request), _fall_back(why, dropped=members_of_service(request))
+    return _fall_back(why, dropped=members_of_service(request))
 
 
 def _fall_back(why: str, *, dropped: str) -> dict[str, Any]:

@@ -150,8 +150,8 @@ class ShardingJobType(JobType):
         )
         job = replace(job, max_run=place.bounded_run_s(job.max_run))
         image = job_image(job, region=clients.region)
-        # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(job, **clients.job_defaults.changes_to(job))
+        # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(job, enable_network_isolation=False)
         clients.job_limits.check(job, image_uri=image, reads=list(self.sources()))
         request = render_processing_job(

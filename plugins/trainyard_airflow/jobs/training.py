@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import attempt_ceiling, check_budget
-from trainyard.cost.training_price import instances_in_words, training_usd_per_s
+from trainyard.cost.training_price import instances_in_words, training_usd
 from trainyard.errors import (
     RejectedRequestError,
     ResumableTimeLimitError,
@@ -18,6 +18,7 @@ from trainyard.errors import (
 )
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
+from trainyard.sagemaker_api.service_debugger import request_without_rules
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec, instances_of
@@ -30,7 +31,7 @@ from trainyard_airflow.jobs.cost_cap import (
     cap_of,
     capped_place,
 )
-from trainyard_airflow.jobs.debugged_job import rule_evaluator, without_service
+from trainyard_airflow.jobs.debugged_job import fall_back, may_be_for_rules, rule_evaluator
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.job_type import JobType
@@ -133,13 +134,21 @@ class TrainingJobType(JobType):
         return request, facts
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the job, without Debugger's rules if SageMaker rejects them; return the facts that changed."""
+        """Create the job, without Debugger's rules if SageMaker rejects them; return the facts that changed.
+
+        A rejected request creates no job, so there is never a second paid job.
+
+        Raises:
+            RejectedRequestError: the service rejected the job for another reason than its rules.
+            TrainingRunError: see `SageMakerJobs.create` for all other errors.
+        """
         try:
             return super().create(request, facts)
         except RejectedRequestError as refusal:
-            other, changed = without_service(request, facts, refusal)
-            super().create(other, facts)
-            return changed
+            if not may_be_for_rules(refusal, facts):
+                raise
+            super().create(request_without_rules(request), facts)
+            return fall_back(request, refusal)
 
     def destinations(self) -> Sequence[str]:
         """Return the job's output path."""
@@ -218,8 +227,7 @@ class TrainingJobType(JobType):
 
         An attempt of unknown price passes.
         """
-        rate = training_usd_per_s(self.spec)
-        ceiling = None if rate is None else rate * max_run_s
+        ceiling = training_usd(self.spec, seconds=max_run_s)
         self._check_budget(earlier, ceiling_usd=ceiling, on=instances_in_words(self.spec))
 
     def _check_budget(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.training_price import instances_in_words, training_usd_per_s
+from trainyard.cost.training_price import instances_in_words, training_usd
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
@@ -130,7 +130,7 @@ class TuningJobType(JobType):
         spec, cap = self.spec, cap_of(self.spec)
         if cap is None:
             return None
-        rate, at_once = training_usd_per_s(spec.training), spec.max_parallel_jobs
+        rate, at_once = training_usd(spec.training, seconds=1), spec.max_parallel_jobs
         left_s = cap.job_limit_s(
             paid_usd=paid_usd,
             usd_per_s=None if rate is None else rate * at_once,
@@ -156,7 +156,7 @@ class TuningJobType(JobType):
         budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
         ceiling = Ceiling(
             budget_usd=None if budget is None else budget - paid,
-            usd_per_s=training_usd_per_s(self.spec.training),
+            usd_per_s=training_usd(self.spec.training, seconds=1),
         )
         return Patience(ceiling=ceiling)
 
@@ -245,7 +245,7 @@ class TuningJobType(JobType):
     def _trials(self, name: str) -> list[Trial]:
         """Return the trials of an ended search; they are read once, because they are final."""
         if name not in self._ended_trials:
-            rate = training_usd_per_s(self.spec.training)
+            rate = training_usd(self.spec.training, seconds=1)
             self._ended_trials[name] = self._tuning.trials(name, usd_per_s=rate)
         return self._ended_trials[name]
 
@@ -258,7 +258,7 @@ class TuningJobType(JobType):
         """Return the cost of the task's earlier searches in USD; 0 if the spec has neither budget nor cap."""
         if self.spec.budget_usd is None and self.spec.max_cost_usd is None:
             return 0.0
-        ceiling = Ceiling(usd_per_s=training_usd_per_s(self.spec.training))
+        ceiling = Ceiling(usd_per_s=training_usd(self.spec.training, seconds=1))
         costs = (
             spent_usd(self._trials(each.name), ceiling=ceiling, now=each.ended_at or 0.0)
             for each in earlier

@@ -129,7 +129,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if plan and region:
             params, plan, short = self.within_quotas(params, plan)
             found.add(short)
-        conf: Any = self.conf(params) if plan else None
+        conf: Any = found.result_of(lambda: self.conf(params)) if plan else None
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
@@ -141,7 +141,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if region:
             found.add(self.account_findings(params))
         estimate = None
-        if plan and all(place.values()):
+        if plan and conf and all(place.values()):
             ceiling_usd = plan.ceiling_usd
             found.add(
                 found.result_of(lambda: self.limit_findings(conf, place, ceiling_usd=ceiling_usd))
@@ -272,8 +272,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     ) -> tuple[Mapping[str, Any], Any, list[Finding]]:
         """Return the params and the plan that the account's quotas allow, and the findings on quotas.
 
-        If the quotas do not allow the evaluation's instance type, and the conf's `evaluation_place` is `auto`, the
-        returned plan evaluates the test split as the last step of the training.
+        If the quotas do not allow the evaluation's instance type, and `evaluation_place` is `auto`, the returned
+        params have `evaluation_place: training`: the training evaluates the test split as its last step.
         """
         from trainyard.planning.evaluation_plan import Place  # a DAG file imports this module
         from trainyard.planning.quota_needs import EVALUATION  # a DAG file imports this module
