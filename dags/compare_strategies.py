@@ -1,4 +1,8 @@
-"""DAG that compares strategies and numbers of ranks: one training job each for the same model, then a report."""
+"""DAG that compares strategies and numbers of ranks.
+
+Each chosen combination of a strategy and a number of ranks trains the same model in its own training job.
+Then a report is written.
+"""
 
 from __future__ import annotations
 

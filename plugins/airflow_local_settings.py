@@ -1,4 +1,4 @@
-"""Module that Airflow imports from the plugins folder, with Trainyard's cluster policy."""
+"""Trainyard's cluster policy, in the module that Airflow imports from the plugins folder."""
 
 from __future__ import annotations
 

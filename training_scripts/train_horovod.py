@@ -53,10 +53,11 @@ class HorovodTraining(Training):
         )
 
     def parallelize(self) -> None:
-        """Set `parallel`, the (compiled) model itself, and broadcast rank 0's weights.
+        """Broadcast rank 0's weights, and set `parallel` to the model itself, compiled if `compile` is on.
 
         The optimizer state is not broadcast: every rank restores it from the checkpoint.
-        `hvd.broadcast_optimizer_state` would initialize a fresh Adam by taking a step, which changes the first updates.
+        `hvd.broadcast_optimizer_state` would initialize a fresh Adam by taking a step, which changes the first
+        updates.
         """
         import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
 

@@ -1,9 +1,10 @@
 """Training script for a decoder on token shards with TensorFlow.
 
-It runs as one process, with replicas on one host or on several hosts, or with parameter servers. On several
-hosts, AWS's toolkit sets TF_CONFIG according to the estimator's `distribution` (`parameter_server` or
-`multi_worker_mirrored_strategy`), and the script selects its strategy by TF_CONFIG. Without TF_CONFIG, the
-hyperparameter `num_replicas` sets the number of replicas on this host.
+It has four strategies: one process, replicas on one host, replicas on several hosts, and parameter servers.
+On several hosts, AWS's toolkit sets TF_CONFIG according to the estimator's `distribution`
+(`parameter_server` or `multi_worker_mirrored_strategy`), and the script selects its strategy by TF_CONFIG.
+Without TF_CONFIG, each GPU is a replica. On a host without GPUs, the hyperparameter `num_replicas` sets the
+number of replicas.
 
 Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py. A run that is
 stopped by SIGTERM saves a checkpoint, but no model. Checkpoints are `<base>/checkpoints/step-*.npz`

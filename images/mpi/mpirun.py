@@ -1,11 +1,12 @@
-"""Replacement of Open MPI 4's `mpirun`, which translates its command line for Open MPI 5.
+"""Replacement for `mpirun` that accepts the command line of Open MPI 4 even if the image has Open MPI 5.
 
-AWS's toolkit uses the command line of Open MPI 4. Open MPI 5 accepts long options only with two dashes, and its daemon
-is `prted`, while the toolkit waits for a process called `orted`. If the image has Open MPI 4, nothing is translated.
+AWS's toolkit uses the command line of Open MPI 4. Open MPI 5 accepts long options only with two dashes. Its
+daemon is `prted`, but the toolkit waits for a process called `orted`, so the daemon is started under that
+name. If the image has Open MPI 4, nothing is translated.
 
-The translation also removes the option by which the toolkit preloads a library for host names such as `algo-1`. An
-instance of the engine already has its name, and a rank with a preloaded library could not start as a fork of the warm
-parent (`sagemaker_engine.warm`).
+The toolkit also sets an option that preloads a library for host names such as `algo-1`. The translation
+removes this option. An instance of the engine has such a host name without the library. With a preloaded
+library, a rank could not start as a fork of the warm parent (`sagemaker_engine.warm`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Replacement of `smddprun`, with which SMDDP's images start each rank: sets torch's variables, then runs the program.
+"""Replacement for `smddprun`, the program with which SMDDP's images start each rank.
 
-Usage: `mpirun ... smddprun python -m mpi4py train.py`.
+It sets torch's environment variables, then runs the rank's program. Usage:
+`mpirun ... smddprun python -m mpi4py train.py`.
 """
 
 from __future__ import annotations

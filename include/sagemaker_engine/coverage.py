@@ -1,7 +1,7 @@
-"""Coverage of AWS's operations: executed, stored, or rejected by name.
+"""Coverage of AWS's operations: each is executed, stored, or rejected with a reason.
 
-This table is the only source: the application compares its handlers with it and builds its rejections from it, and
-`docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
+The tables of this module are the only source. The application compares its handlers with them and builds
+its rejections from them. `docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ class Engine:
     def _serve(self, host: str, port: int) -> Server:
         """Start the server on the port and return it.
 
-        Port 0 selects the port of the last engine if it is free, because jobs that outlived that
-        engine still use it. Otherwise it selects any free port.
+        Port 0 stands for the last engine's port, because jobs that outlived that engine still send requests to it.
+        If that port is not free, or no engine ran before, the server uses any free port.
         """
         application, self._searchers = make_application(
             self.settings,

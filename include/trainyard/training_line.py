@@ -76,9 +76,9 @@ class TrainingLine:
             return None
 
     def positions(self) -> tuple[int, int] | None:
-        """Return the range of the data set's samples in the line, from `samples=first:end`.
+        """Return the line's range of positions in the run's sample order; None if the line has no such range.
 
-        The result is `(first, end)`; `end` is not included. None if the line has no such range.
+        The line gives the range as `samples=first:end`. The result is `(first, end)`; `end` is not included.
         """
         first, _, end = self.values.get("samples", "").partition(":")
         return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None

@@ -63,10 +63,11 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
         The task takes one slot per instance.
 
-        The hook takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task.
-        A task keeps a pool that its DAG's author chose, and takes several slots in it only if the variable names that
-        pool. The hook never raises, because an exception would end the scheduler's loop. With several teams, the first
-        pool must not belong to a team, or tasks of other teams would never be scheduled.
+        The hook takes effect only if Airflow passes the run. The scheduler does so when it creates or clears a
+        task. A task keeps a pool that its DAG's author chose. If `TRAINYARD_TRAINING_POOL` does not list that pool,
+        the number of slots is not changed either. The hook never raises, because an exception would end the
+        scheduler's loop. With several teams, the first pool must not belong to a team, or tasks of other teams
+        would never be scheduled.
         """
         if dag_run is not None:
             _put_into_pool(task_instance, dag_run)
@@ -208,7 +209,7 @@ def _pool(text: str, slots: int) -> _Pool:
     """Parse one entry of TRAINYARD_TRAINING_POOL, and return the pool with this number of slots.
 
     The entry is `name`, `name@connection`, `name=pattern|pattern` or `name@connection=pattern`.
-    Each pattern is one of instance types.
+    A pattern matches names of instance types.
     """
     place, _, types = text.partition("=")
     name, _, connection = place.partition("@")

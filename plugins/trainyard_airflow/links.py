@@ -1,7 +1,7 @@
 """Links of a job's task to the AWS console, the logs and the output in S3, and of a report's task to the report.
 
-The operator derives the addresses once it has a job. Airflow stores them when the try or the deferral ends. A link
-without an address is empty, and the UI shows a disabled button.
+The operator derives the addresses once it has a job. Airflow stores them when the try ends, and when the
+task defers. A link without an address is empty, and the UI shows a disabled button.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class _JobLink(BaseOperatorLink):
     """Base of links whose address is known once the task has a job."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Return the address; empty before the task has a job. Airflow calls this at the end of a try or deferral."""
+        """Return the address; empty before the task has a job.
+
+        Airflow calls this when a try ends, and when the task defers.
+        """
         links: dict[str, str] = getattr(operator, "links", {})
         return links.get(type(self).__name__, "")
 

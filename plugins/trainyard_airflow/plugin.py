@@ -1,4 +1,4 @@
-"""Trainyard's Airflow plugin: operator links, run listeners, errors of a conf, pages in the UI."""
+"""Trainyard's Airflow plugin: operator links, run listeners, errors of rejected confs, and pages in the UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def pages(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve Trainyard's pages in Airflow's UI, an ASGI app.
+    """Serve Trainyard's pages in Airflow's UI; this function is the ASGI app.
 
     The module of the pages is imported at the first request, so only the API server imports it.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,7 +181,8 @@ def test_a_file_system_is_reached_through_the_networks_defaults() -> None:
     spec = TrainingJobSpec.from_mapping({**TRAINING, "inputs": FILE_SYSTEM})
     defaults = AccountDefaults(subnets=("subnet-0a",), security_group_ids=("sg-0a",))
 
-    request = render_training_job(defaults.of(spec), name="job-1", region="us-east-1")
+    whole = replace(spec, **defaults.changes_to(spec))
+    request = render_training_job(whole, name="job-1", region="us-east-1")
 
     assert request["VpcConfig"] == {"Subnets": ["subnet-0a"], "SecurityGroupIds": ["sg-0a"]}
 

@@ -35,7 +35,8 @@ def fault_id(strike: Strike) -> str:
 def fault_of(strike: Strike) -> dict[str, Any]:
     """Return a strike as a fault of the engine.
 
-    A fault of the training waits in the engine for its step. A fault of a service begins at once.
+    The engine keeps a fault of the training until the training reaches the strike's step. A fault of a service,
+    or of the hosts' uplinks, begins at once.
 
     Raises:
         KeyError: the strike kills a process, which is not a fault of the engine.

@@ -1,4 +1,7 @@
-"""Injector of the scheduled faults into a run, by its progress; it also records the restart of killed processes."""
+"""Injector that executes each scheduled fault when the run reaches the fault's moment.
+
+The injector also records when a killed process was started again.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Give the engine, once, the faults that it applies when the training reaches their step."""
+        """Send the engine all faults that wait there for a step of the training. Later calls have no effect."""
         if not self._given:
             self._give([each for each in self._pending if _waits_in_engine(each)])
 

@@ -1,4 +1,7 @@
-"""Jobs of a run from the stack's AWS endpoint, each as an attempt of a logical job, with progress and ledger."""
+"""Reader of a chaos run's jobs, training progress and ledger, by the AWS endpoint of the run's stack.
+
+Each job is an attempt of a logical job.
+"""
 
 from __future__ import annotations
 
@@ -96,10 +99,10 @@ def attempts(sagemaker: Any, *, since: float) -> list[ObservedAttempt]:
 
 
 def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
-    """Yield each violation of these rules by a run's jobs, as text.
+    """Yield one text for each way in which a run's jobs violate a rule.
 
-    Each logical job must have exactly one completed attempt. No attempt may still run, and none may have started before
-    the previous one ended.
+    The run must have started a job. Each logical job must have exactly one completed attempt. No attempt may
+    still run. No attempt may have started before the previous one of the same logical job ended.
     """
     by_logical: defaultdict[str, list[ObservedAttempt]] = defaultdict(list)
     for job in jobs:

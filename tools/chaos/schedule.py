@@ -61,7 +61,7 @@ PROCESSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrikeMoment:
-    """A point in a run's progress: the start of a task, or with `step` a step of its training."""
+    """A point in a run's progress: step `step` of the training, or the start of the task if `step` is None."""
 
     task: str
     step: int | None = None
@@ -110,10 +110,12 @@ class Strike:
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     """Return the strikes of a seed in order: six to eight, with at least one interruption.
 
-    One strike slows the hosts' uplinks. It begins before all other strikes on the training and lasts to the run's end.
+    One strike slows the hosts' uplinks. It begins before every other strike at a step of the training, and
+    lasts to the end of the run.
 
-    For n strikes at steps, the training is divided into n equal parts with one strike each, so that the run recovers
-    between two strikes. Each other task has at most one strike, because it has few retries.
+    If n of the other strikes are at steps, a part of the training (`EARLIEST` to `LATEST`) is divided into n
+    equal parts with one strike each. This gives the run time to recover between two strikes. Each task other
+    than the training has at most one strike, because a task has few retries.
 
     Args:
         seed: any integer.

@@ -77,12 +77,14 @@ class Cost:
 
 
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
-    """Return the cost of a strike; None if the training's processes did not start between it and `until`.
+    """Return the cost of a strike; None if the training's processes did not start between the strike and `until`.
 
-    The first start after the strike counts. `reached` is the last step in the log before this start. A step
-    that was done but not yet printed is missing; with one metric line per step, this is at most one step. The
-    seconds end when the log shows a step above `reached`. If it does not show one, they end at the last mark
-    up to `until`.
+    Only the first start after the strike counts.
+
+    - `reached` is the last step in the log before this start. It does not include a step that was done but not
+      yet printed. With one metric line per step, this is at most one step.
+    - `seconds` ends when the log shows a step above `reached`. If there is no such step up to `until`, it ends
+      at the last mark up to `until`.
 
     Args:
         at: time of the strike, epoch seconds.

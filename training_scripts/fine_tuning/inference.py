@@ -1,8 +1,9 @@
 """Request handlers for fine-tuned models: `code/inference.py` in their model.tar.gz.
 
-A request has `messages` (a conversation, if the tokenizer has a chat template) or `prompt`; and optionally
-`max_new_tokens` (1 to 4,096, by default 256) and `temperature` (by default 0: always the likeliest token). The answer
-has `text`. The toolkit responds to every error of a handler with HTTP status 400. It sends the result of `output_fn`
+SageMaker's inference toolkit calls the handlers. A request has either `messages` (a conversation, if the
+tokenizer has a chat template) or `prompt`. Two members are optional: `max_new_tokens` (1 to 4,096, by
+default 256) and `temperature` (by default 0: always the likeliest token). The answer has `text`. The
+toolkit responds to every error of a handler with HTTP status 400. It sends the result of `output_fn`
 unchanged.
 """
 

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 class Reports(TrainerCallback):
     """Callback on each rank for the Trainer's events; `is_stopping` is true if any rank received SIGTERM.
 
-    A thread prints heartbeats until the training begins, in the first step, and in saves. `close` ends it.
+    A thread prints heartbeats in these phases: the setup before the training, the first step, and each save.
+    `close` ends the heartbeats of the current phase.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class Reports(TrainerCallback):
         self._alive = ExitStack()
 
     def keep_alive(self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S) -> None:
-        """Report the run as alive from a thread until the phase ends, for at most `at_most_s` seconds.
+        """Begin a phase: report the run as alive from a thread until the phase ends, for at most `at_most_s` seconds.
 
-        The events of the Trainer begin and end the phases. An earlier phase ends here.
+        A phase is the setup, the first step or a save. It ends at `close`, or at the next call of this method.
         """
         self.close()
         self._alive.enter_context(self._metrics.kept_alive(step, at_most_s=at_most_s))
@@ -206,9 +207,10 @@ class Reports(TrainerCallback):
         self._logged_at = time.monotonic()
 
     def obstacle_to_model(self, num_bytes: int) -> str | None:
-        """Return the reason not to write a model of `num_bytes` after a stop, or None; for rank 0, which writes it.
+        """Return the reason not to write a model of `num_bytes` after a stop, or None.
 
-        If only other ranks received the SIGTERM, the grace period is assumed to have begun at the last step.
+        Only rank 0 calls it, because rank 0 writes the model. If only other ranks received the SIGTERM, the grace
+        period is assumed to have begun at the last step.
         """
         left = min(
             self._stop.seconds_left, self._idle_since + self._stop.grace_s - time.monotonic()

@@ -74,7 +74,7 @@ class ScheduledTrainer(StoppableEvaluation, Trainer):
         num_training_steps: int,  # noqa: ARG002  # the interface; the schedule knows
         optimizer: torch.optim.Optimizer | None = None,
     ) -> Any:
-        """Return the schedule as torch's LambdaLR, with factors of the peak."""
+        """Return the schedule as torch's LambdaLR; its factors multiply the schedule's peak learning rate."""
         if self.lr_scheduler is None:
             schedule, wanted = self._schedule, optimizer or self.optimizer
             self.lr_scheduler = LambdaLR(wanted, lambda step: schedule.at(step) / schedule.peak)
@@ -83,7 +83,7 @@ class ScheduledTrainer(StoppableEvaluation, Trainer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Data of a run; `evaluated` has the numbers of the validation blocks that are evaluated."""
+    """Data of a run; `evaluated` has the indexes of the validation blocks that are evaluated."""
 
     index: ChannelIndex
     train: TokenBlocks

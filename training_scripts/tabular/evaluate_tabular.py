@@ -118,7 +118,11 @@ def rows_of(channel: str) -> pd.DataFrame:
 
 
 def predictions(folder: Path, program: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the column `prediction`, and the classes' probabilities if the model returns them, by input row."""
+    """Return the model's predictions, with one row for each input row.
+
+    The column `prediction` has the predicted values. If the model returns the classes' probabilities, they are
+    in further columns.
+    """
     with tarfile.open(INPUT / "model" / "model.tar.gz") as tar:
         tar.extractall(folder, filter="data")
     served = load(folder / "code" / program)

@@ -1,13 +1,16 @@
 """Script that splits a table into training, validation and test rows, for a processing job.
 
-Reads a table bundled with scikit-learn (--dataset), or the CSV files below `<base>/processing/input/source`. Writes
-CSVs with a header to `<base>/processing/output/{train,validation,test}/rows.csv` and `output/facts/facts.json`; the
-validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml. The same table and
---seed give the same rows. Exit codes: `0`: the rows are written. `1`: it failed; `<base>/output/message` has the
-reason.
+Reads a table bundled with scikit-learn (--dataset), or the CSV files below
+`<base>/processing/input/source`. Writes CSVs with a header to
+`<base>/processing/output/{train,validation,test}/rows.csv`, and facts about them to
+`<base>/processing/output/facts/facts.json`. Validation rows are written only with --validation-fraction.
+`<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml. The same table and --seed give the same rows.
 
-All CSV files must have the same columns, named by a header, and each row a field for every column. The script checks
-this itself. pandas would fill short rows, take the first field of long rows as an index, and join different columns.
+Exit codes: `0`: the rows are written. `1`: the script failed; `<base>/output/message` has the reason.
+
+All CSV files must have a header, and the same columns. Each row must have one field for each column. The
+script checks this itself. pandas would fill short rows, take the first field of long rows as an index, and
+join different columns.
 """
 
 from __future__ import annotations

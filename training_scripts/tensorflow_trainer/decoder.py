@@ -48,7 +48,11 @@ def initial_weights(shape: DecoderShape, *, seed: int) -> dict[str, np.ndarray]:
 
 
 def loss_of(shape: DecoderShape, weights: Mapping[str, tf.Variable], block: tf.Tensor) -> tf.Tensor:
-    """Return the mean cross-entropy in nats of predicting each next token of the blocks (batch, time + 1)."""
+    """Return the mean cross-entropy, in nats, of the predictions of each next token.
+
+    `block` has token ids in the shape (batch, time + 1). The inputs are all its tokens but the last of each
+    row, the targets all but the first.
+    """
     inputs, targets = block[:, :-1], block[:, 1:]
     x = tf.gather(weights["tokens"], inputs) + weights["positions"][: tf.shape(inputs)[1]]
     for layer in range(shape.num_layers):

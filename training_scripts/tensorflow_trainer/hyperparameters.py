@@ -1,4 +1,7 @@
-"""Hyperparameters of train_tensorflow.py: those of train_ddp.py, some with one allowed value, and two more."""
+"""Hyperparameters of train_tensorflow.py: those of train_ddp.py, and also `num_replicas` and `model_dir`.
+
+Some hyperparameters of train_ddp.py have a fixed value here.
+"""
 
 from __future__ import annotations
 

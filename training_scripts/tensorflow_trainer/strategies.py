@@ -59,7 +59,7 @@ class TensorFlowStrategy(Protocol):
         """Build the computation that `step` runs.
 
         Args:
-            loss: returns the mean loss of weights on a block of samples.
+            loss: function of the weights and a block of samples; it returns the mean loss.
             state: `weights`, and AdamW's moments `first` and `second`, each as returned by `hold`.
             clip_norm: maximum global norm of the gradient; 0 = no clipping.
             weight_decay: AdamW's weight decay.
@@ -149,9 +149,12 @@ class Replicated:
     def leave(self) -> None:
         """Wait for the other hosts with one more all-reduce; the first host leaves last.
 
-        No host has the result before all hosts have called this. A host may leave before the others have fetched its
-        part, which is not an error. TensorFlow's coordination would kill hosts whose leader has left, so the first host
-        waits up to 10 s for each of the others to end.
+        No host gets the result of the all-reduce before all hosts have called this method. A host that has the
+        result can leave before the other hosts have received all of their data from it. The all-reduce then fails
+        on these hosts. This is logged, but is not an error.
+
+        TensorFlow's coordination would kill hosts whose leader has left, so the first host waits up to 10 s for
+        each of the others to end.
         """
 
         @tf.function

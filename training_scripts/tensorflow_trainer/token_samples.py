@@ -63,7 +63,10 @@ class TokenSamples:
         return max(0, len(self._tokens) - 1) // self.sequence_length
 
     def __getitem__(self, samples: np.ndarray) -> np.ndarray:
-        """Return the tokens of samples, int32 (sample, sequence_length + 1): the inputs, and targets one ahead."""
+        """Return the tokens of samples as int32, in the shape (number of samples, sequence_length + 1).
+
+        In each row, the inputs are all tokens but the last, and the targets are all tokens but the first.
+        """
         starts = samples[:, None] * self.sequence_length
         return self._tokens[starts + np.arange(self.sequence_length + 1)].astype(np.int32)
 

@@ -134,9 +134,10 @@ def choose_interval(
 ) -> IntervalChoice:
     """Return the interval, in steps of `step_s` seconds, for checkpoints that stall training for `cost_s` seconds.
 
-    The interval is Daly's optimum. If checkpoints would then cost more than 1 % of the training time, it is extended,
-    up to twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
-    optimum: (T / T_opt + T_opt / T) / 2 is 1.25 for T = 2 T_opt.
+    The interval is Daly's optimum. If checkpoints would then cost more than 1 % of the training time, the
+    interval is extended, up to twice the optimum. At twice the optimum, checkpoints and redone work together
+    cost a quarter more than at the optimum. The ratio of these costs is (T / T_opt + T_opt / T) / 2, with the
+    interval T and the optimum T_opt. It is 1.25 for T = 2 T_opt.
 
     Example: 0.1 s per checkpoint, 0.2 s per step and an interruption per 3600 s give 26.8 s, or 134 steps.
     """
@@ -157,7 +158,9 @@ def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> flo
     """Return the higher-order optimum of the training seconds between checkpoints.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
-    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C if C < 2M, otherwise M.
+    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / (2 M)) + 1/9 (C / (2 M))] - C if C < 2 M, otherwise M.
+    C is the cost of a checkpoint, and M is the mean time to an interruption.
+
     Examples (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
     9.1 min for M = 15 min.
     """

@@ -23,10 +23,13 @@ LLAMA_FIELDS = (
 class RopeScaling:
     """Llama 3's scaling of the rotary frequencies, for contexts longer than those of the pretraining.
 
-    Frequencies whose period fits less than `low_freq_factor` times into the original context are divided by `factor`.
-    Those whose period fits more than `high_freq_factor` times are kept. Between the two, the share of the kept
-    frequency grows linearly. Source: Meta's `apply_scaling` in llama-models, and `rope_scaling` of Hugging Face's
-    config.json with `rope_type` llama3.
+    The scaling depends on how many periods of a frequency fit into the original context. If these are fewer
+    than `low_freq_factor`, the frequency is divided by `factor`. If they are more than `high_freq_factor`, it
+    is kept. In between, the result is a weighted mean of the kept and the divided frequency. The kept
+    frequency's weight grows linearly from 0 to 1 with the number of periods.
+
+    Source: Meta's `apply_scaling` in llama-models, and `rope_scaling` of Hugging Face's config.json with
+    `rope_type` llama3.
     """
 
     factor: float
@@ -36,10 +39,10 @@ class RopeScaling:
 
     @classmethod
     def of(cls, content: Any) -> Self:
-        """Return the scaling that `content` describes in the form of config.json's `rope_scaling`.
+        """Return the scaling in `content`, which has the form of `rope_scaling` in config.json.
 
         Raises:
-            ValueError: the content is not a scaling of type llama3; the text describes the allowed content.
+            ValueError: the content is not a scaling of type llama3; the error text describes the allowed content.
         """
         names = [item.name for item in dataclasses.fields(cls)]
         allowed = (
@@ -120,6 +123,8 @@ class GPTConfig:
     def inner_size(self) -> int:
         """Return the inner width of SwiGLU, by default 8/3 of the hidden size, rounded up to a multiple of 32.
 
-        Source: Shazeer 2020, GLU variants: two thirds of the usual 4x keep the parameter count.
+        A usual feed-forward layer is 4 times as wide as the hidden size. SwiGLU has three matrices instead of two,
+        so two thirds of this width keep the number of parameters: 2/3 * 4 = 8/3. Source: Shazeer 2020, GLU
+        variants.
         """
         return self.feed_forward_size or 32 * math.ceil(self.hidden_size * 8 / 3 / 32)

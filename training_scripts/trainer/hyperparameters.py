@@ -278,7 +278,8 @@ class Hyperparameters:
     def num_steps(self, *, num_samples: int) -> int:
         """Return the optimizer steps of the run: `max_steps` or `epochs`, whichever ends first.
 
-        Worked: max_steps 30 and epochs 0.5 of 95 samples in batches of 10 are 4 steps.
+        Worked: max_steps is 30 and epochs is 0.5, for 95 samples in batches of 10. Half an epoch has 47 whole
+        samples, which are 4 full batches. The run therefore has 4 steps.
 
         Args:
             num_samples: samples of the training split.

@@ -59,7 +59,10 @@ class Meter:
         self._data_wait_seconds += time.monotonic() - began
 
     def end_local_part(self) -> None:
-        """Record the seconds before the step's first collective, in which no other rank can slow the step down."""
+        """Record the seconds from the start of the step to its first collective.
+
+        Until this collective, no other rank can slow the step down.
+        """
         self._parts.setdefault("local_seconds", time.monotonic() - self._step_began)
 
     def of_step(self) -> dict[str, float]:
@@ -88,9 +91,9 @@ def peak_memory(device: torch.device) -> tuple[int, str]:
 def state_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Return this rank's bytes of parameters, gradients and optimizer states.
 
-    For a sharded tensor, only this rank's shard counts. Example: 1,000 float32 parameters under AdamW take 4,000 bytes,
-    their gradients 4,000 and their moments 8,000, together 16,000; after the first step 4 bytes more per tensor for
-    its step count.
+    For a sharded tensor, only this rank's shard counts. Example: after the first step with AdamW, 1,000
+    float32 parameters take 4,000 bytes, their gradients 4,000 and their moments 8,000, together 16,000. Each
+    parameter tensor also has a step count of 4 bytes.
     """
     parameters = list(model.parameters())
     gradients = (each for each in parameters if each.requires_grad)

@@ -204,7 +204,11 @@ class CollectiveProfile:
 
 
 def covered(spans: Iterable[Span], *, within: Span) -> float:
-    """Return the length of `within` that the spans cover. Example: 1 to 4 and 3 to 6 cover 4 of 0 to 5."""
+    """Return the length of the part of `within` that the spans cover; overlaps count once.
+
+    Example: `within` is (0, 5) and the spans are (1, 4) and (3, 6). They cover the part from 1 to 5, so the
+    result is 4.
+    """
     total, end = 0.0, within[0]
     for begin, until in sorted(spans):
         begin, until = max(begin, end), min(until, within[1])  # noqa: PLW2901  # clipped

@@ -71,7 +71,7 @@ class RunReport:
                 )
 
     def _shares(self) -> Iterator[tuple[str, float, float]]:
-        """Yield each source of a mixture, its share, and its passes in the whole training."""
+        """Yield each source of a mixture, its share, and how often the whole training passes over its samples."""
         sources = self._mixture.sources if self._mixture else ()
         num_samples = self._num_steps * self._plan.global_batch_size
         for each in sources:

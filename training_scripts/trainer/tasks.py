@@ -155,7 +155,9 @@ Task = LanguageTask | TableTask
 
 
 def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: Channels) -> Task:
-    """Return the task that the hyperparameter `model` selects, with its sizes from the data set.
+    """Return the task that the hyperparameter `model` selects.
+
+    The data set determines the sizes of the model's inputs and outputs, such as the vocabulary size.
 
     Raises:
         DataError: the data set is of the wrong kind, or has no usable target.

@@ -290,8 +290,9 @@ class Training:
     def compiling(self) -> Iterator[None]:
         """Set the timeout of collectives to `distributed_timeout_s`; the body runs this process's first step.
 
-        The timeout is set before the body. If the first step compiles the model, the timeout is set after the
-        body, so that this step has the longer timeout of the setup.
+        If the model is not compiled, the timeout is set before the body. If it is compiled, the first step includes
+        the compilation. The timeout is then set after the body, so that this step has the longer timeout of the
+        setup.
         """
         if self.hp.compile:
             step = self.state.progress.step
@@ -482,12 +483,12 @@ class Training:
     def update_weights(self, loss: float) -> float:
         """Clip the gradients and take one optimizer step; return their norm before clipping.
 
-        A step with a non-finite loss or gradient norm does not change weights; all ranks make the same decision. With
-        fp16 the loss scaler skips a step whose gradient norm overflowed.
+        A step with a non-finite loss or gradient norm does not change weights; all ranks make the same decision.
+        With fp16 the loss scaler skips a step whose gradient norm overflowed.
 
         Raises:
-            NonFiniteError: the loss or the norm is not finite, and `on_non_finite` is "fail" or more than
-                `most_skipped_steps` steps in a row were skipped.
+            NonFiniteError: the loss or the norm is not finite, and either `on_non_finite` is "fail" or the number
+                of skipped steps in a row exceeds `most_skipped_steps`.
         """
         scaler, meter = self.precision.scaler, self.report.meter
         with meter.part("optimizer"):
@@ -533,7 +534,10 @@ class Training:
         return norm
 
     def divergence(self, seen: str) -> NonFiniteError:
-        """Return the error of the current step, with its samples and settings; `seen` describes the values."""
+        """Return the error for a non-finite loss or gradient norm in the current step.
+
+        It names the step's samples and settings. `seen` describes the loss and the norm.
+        """
         progress = self.state.progress
         return NonFiniteError.in_step(
             progress.step + 1,

@@ -26,7 +26,8 @@ class Progress:
     """Progress of the run; changed by the training loop only.
 
     Attributes:
-        num_starts: starts of the processes: the current one, and the earlier ones that saved a checkpoint.
+        num_starts: number of starts of the run's processes. It counts the current start, and each earlier one
+            that saved a checkpoint.
         trained_seconds: seconds in steps over all starts; redone steps count once.
         skipped_steps: steps without an update of the weights.
         skipped_in_a_row: consecutive skipped steps up to now.
@@ -65,7 +66,7 @@ class TrainingState:
     progress: Progress = field(default_factory=Progress)
 
     def capture(self) -> dict[str, Any]:
-        """Return file name -> content of a checkpoint; tensors are not copied."""
+        """Return the content of a checkpoint as a dict, file name -> object; tensors are not copied."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

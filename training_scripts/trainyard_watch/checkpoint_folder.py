@@ -44,9 +44,10 @@ class Checkpoint:
         return (self.path / ".metadata").exists()
 
     def check_kind(self, *, is_sharded: bool) -> None:
-        """Reject a checkpoint that is sharded if `is_sharded` is false, or unsharded if it is true.
+        """Reject a checkpoint of the wrong kind.
 
-        train_fsdp.py reads sharded checkpoints, train_ddp.py checkpoints of whole models.
+        The right kind is sharded if `is_sharded` is true, and unsharded if it is false. train_fsdp.py reads sharded
+        checkpoints, train_ddp.py checkpoints of whole models.
 
         Raises:
             CheckpointError: the checkpoint is of the other kind.
@@ -181,7 +182,8 @@ class CheckpointFolder:
     def _sweep(self) -> None:
         """Delete folders without a manifest, which an interruption left incomplete.
 
-        After a restart by the launcher alone, folders without a manifest stay: their manifests may be on other hosts.
+        If the launcher has restarted the ranks within the same container, nothing is deleted: on several hosts, a
+        folder's manifest may be on another host.
         """
         for step, path in step_folders(self._folder, "step-"):
             if self._retention.is_restored and not (path / MANIFEST).exists():

@@ -100,7 +100,7 @@ class Ranks:
                 dist.barrier()
 
     def wait_at_most(self, timeout_s: float, groups: Sequence[ProcessGroup | None] = ()) -> None:
-        """Set the timeout in seconds of later collectives of the default group and of `groups`."""
+        """Set a timeout of `timeout_s` seconds for later collectives in the default group and in `groups`."""
         if self.world_size > 1:
             for group in (None, *groups):
                 dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)  # noqa: SLF001 no public one
@@ -217,10 +217,11 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
 
 
 def _store_of_restart(environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
-    """Return a separate store for this restart, with rank and world size, as arguments of `init_process_group`.
+    """Return the arguments of `init_process_group` for a restart: a separate store, the rank and the world size.
 
-    On several hosts torchrun keeps its store over a restart (static rendezvous, torch 2.13). The first restarted rank
-    would read the addresses of processes that have ended, and fail again. Without a restart the result is empty.
+    On several hosts, torchrun uses the same store again after a restart (static rendezvous, torch 2.13). In
+    that store, the first restarted rank would read the addresses of processes that have ended, and fail again.
+    Without a restart the result is empty.
     """
     number = num_restarts(environ)
     if not number or environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -275,9 +276,10 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the number of CPU threads for this rank: `requested`, or an equal part of the processors if it is 0.
+    """Return the number of CPU threads for this rank.
 
-    Ranks of different containers on one machine share its processors; they are recognized by the kernel's boot id.
+    It is `requested`, or if that is 0, an equal part of the available processors. Ranks in different containers
+    on one machine share its processors; ranks on the same machine have the same boot id of the kernel.
     """
     if requested:
         return requested

@@ -1,7 +1,7 @@
-"""File lists that mark folders of other writers, such as a library's checkpoints, as complete.
+"""File lists that mark folders written by other code, such as a library's checkpoints, as complete.
 
-An interruption may leave an incomplete folder in S3. The list is written last. It has the files of all hosts, which the
-platform collects in S3 and copies to every host at a restart.
+An interruption may leave an incomplete folder in S3. The list is written last, and names the files of all
+hosts. The platform collects these files in S3, and copies all of them to every host at a restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_file_list(folder: Path, *, others: Mapping[str, int] = MappingProxyTyp
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether the folder has a list, and each listed file with the listed size."""
+    """Return whether the folder has a file list, and all listed files are present with their listed sizes."""
     try:
         sizes = json.loads((folder / FILES).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -53,5 +53,8 @@ def is_whole(folder: Path) -> bool:
 
 
 def newest_whole(folder: Path, begins: str) -> Path | None:
-    """Return the folder `<begins><digits>` of the newest step whose file list is complete, or None."""
+    """Return the newest complete folder named `<begins><digits>`, or None. The digits are its step.
+
+    A folder is complete if `is_whole` returns True for it.
+    """
     return next((path for _, path in step_folders(folder, begins) if is_whole(path)), None)

@@ -182,7 +182,8 @@ class WatchCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Mark the checkpoint as complete after every rank has written its part.
 
-        The Trainer deletes old checkpoints on the first host only, so the other hosts delete their parts of them here.
+        The Trainer deletes old checkpoints on the first host only. Each other host deletes its files of the same
+        checkpoints here.
         """
         run, folder = self.run, _checkpoint(args, state)
         self._saving.close()

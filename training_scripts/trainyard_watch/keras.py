@@ -51,26 +51,28 @@ SEVERAL = (
 
 
 class KerasCallback(keras.callbacks.Callback):
-    """Callback that reports steps, saves and resumes checkpoints, and ends `fit` with a checkpoint after a SIGTERM.
+    """Callback that reports steps, saves and resumes checkpoints, and ends `fit` early after a SIGTERM.
 
-    A checkpoint has the variables of the model and of the optimizer, the random states of layers,
-    the epoch and the step. Put the callback last in the list, so that a checkpoint includes the
-    changes by the other callbacks. After a stop within an epoch, Keras begins this epoch again;
-    `save_every` and a stop can therefore repeat batches.
+    After a SIGTERM, it saves a checkpoint first. A checkpoint has the variables of the model and of the
+    optimizer, the random states of layers, the epoch and the step. Put the callback last in the list, so that a
+    checkpoint includes the changes by the other callbacks.
+
+    A stop or `save_every` can save a checkpoint within an epoch. After a resume from such a checkpoint, Keras
+    begins this epoch again, so some batches are repeated.
 
     Args:
         save_every: steps between two checkpoints within an epoch; None saves at the end of epochs only.
         global_batch_size: samples of one step, over all replicas; None writes no throughput.
-        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and complete in
-            S3.
+        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and
+            complete in S3.
 
     Attributes:
         num_steps: optimizer steps done.
-        is_stopping: whether the process has received SIGTERM, and the training ends.
+        is_stopping: whether the training is ending because the process has received SIGTERM.
         exit_code: exit code for the process after `fit`: 0, or 143 if SIGTERM ended the training early.
 
     Raises:
-        RuntimeError: the process is one of several of the training.
+        RuntimeError: the training has several processes.
     """
 
     def __init__(
@@ -311,8 +313,14 @@ def state_of(model: keras.Model) -> dict[str, np.ndarray]:
 def restore(model: keras.Model, saved: Mapping[str, np.ndarray], *, place: str) -> None:
     """Assign the result of `state_of` to the variables of a model and its optimizer.
 
+    Args:
+        model: the model, built and compiled.
+        saved: the result of `state_of`.
+        place: path of the checkpoint, for error messages.
+
     Raises:
-        CheckpointError: the number or a shape of the variables differs; `place` is the checkpoint in the message.
+        CheckpointError: the number of variables or the shape of one differs, or the model is not built or not
+            compiled.
     """
     variables, paths = _variables(model), json.loads(str(saved["paths"]))
     if len(paths) != len(variables):
@@ -333,7 +341,7 @@ def restore(model: keras.Model, saved: Mapping[str, np.ndarray], *, place: str) 
 
 
 def refuse_several_processes(environ: Mapping[str, str]) -> None:
-    """Reject a training of several processes, by TF_CONFIG or a launcher's WORLD_SIZE.
+    """Raise an error if TF_CONFIG or a launcher's WORLD_SIZE describes a training of several processes.
 
     Raises:
         RuntimeError: one of the variables describes more than one process.
@@ -388,7 +396,7 @@ def _restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def _array(value: Any) -> np.ndarray:
-    """Return a copy of a variable or tensor; bfloat16, which numpy does not have, as float32."""
+    """Return a copy of a variable or tensor as an array. bfloat16 becomes float32, because numpy lacks it."""
     array = np.array(keras.ops.convert_to_numpy(value))
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 

@@ -37,11 +37,13 @@ VALIDATION_LOSSES = ("val_loss", "validation_loss", "valid_loss")
 
 
 def newest_checkpoint(folder: str | Path | None = None) -> str | None:
-    """Return the path of the newest checkpoint for `trainer.fit(ckpt_path=...)`, or None without a checkpoint.
+    """Return the path of the newest checkpoint for `trainer.fit(ckpt_path=...)`, or None without one.
 
-    The newest one has the highest step. At a restart the platform copies the same files to every host, with new times,
-    so all ranks make the same choice. Incomplete files are skipped: Lightning moves a checkpoint from the temporary
-    folder, and between two file systems a move is a copy.
+    The newest checkpoint is the one with the highest step. At a restart the platform copies the same files to
+    every host, but with new times. All ranks choose the same file, because the choice does not depend on times.
+
+    Incomplete files are skipped. Lightning writes a checkpoint to the temporary folder and then moves it. A
+    move between two file systems is a copy, which an interruption can leave incomplete.
 
     Args:
         folder: folder with the checkpoints; None = the job's checkpoint folder.
@@ -113,7 +115,10 @@ class LightningCallback(Callback):
     def on_before_optimizer_step(
         self, trainer: Trainer, _module: object, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Measure the gradients; torch's step hook is too early, because Lightning runs backward within the step."""
+        """Measure the gradients before the optimizer's step.
+
+        torch's own hook on the step would be too early, because Lightning calls `backward` within the step.
+        """
         if len(trainer.optimizers) == 1:
             self.run.before_update(optimizer)
 

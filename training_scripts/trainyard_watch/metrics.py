@@ -192,8 +192,8 @@ class MetricsWriter:
     def setting_up(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
         """Print a `setup` line, and report the run as alive while the body runs, as `kept_alive` does.
 
-        A job's limit on silence begins with its first line. With this line, the limit also covers a hang before any
-        other line.
+        The limit on silence (`heartbeat_timeout_s`) begins with a job's first line. The `setup` line is printed at
+        once, so that the limit also covers a hang before any other line.
         """
         self.write("setup", seconds=time.monotonic() - self._began)
         with self.kept_alive(at_most_s=at_most_s):

@@ -221,9 +221,9 @@ class Retention:
             self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
 
     def _note(self, step: int) -> None:
-        """Record that a step's checkpoint is complete on this disk, and the assumed upload time.
+        """Record that a step's checkpoint is complete on this disk, and when its upload is assumed to end.
 
-        Its upload is assumed to begin after the uploads of all earlier checkpoints.
+        The upload is assumed to begin after the uploads of all earlier checkpoints.
         """
         num_bytes = sum(
             file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
@@ -338,7 +338,10 @@ class ManifestLayout:
 
 
 class LocalLayout:
-    """Layout of checkpoints that one host writes alone; one is complete in S3 if S3 has all its files."""
+    """Layout of checkpoints that one host writes alone.
+
+    A checkpoint is complete in S3 if S3 has all files that the checkpoint has on this host's disk.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -89,10 +89,10 @@ SKIPPED = (
 
 @contextmanager
 def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
-    """Report a job as alive while its script loads models and data before `watch`, for at most `at_most_s` seconds.
+    """Report a job as alive while its script loads models and data before `watch`.
 
-    A job's limit on silence begins with its first line, which is printed here or in `watch`. No process group is
-    needed.
+    The reports end after at most `at_most_s` seconds. The limit on silence (`heartbeat_timeout_s`) begins with
+    a job's first line. Without this function, `watch` prints the first line. No process group is needed.
     """
     metrics = MetricsWriter(
         container_paths().output_data_dir / OWN_FOLDER,
@@ -105,20 +105,21 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
 class Run:
     """One rank's run of a training loop. Every rank must call the same methods in the same order.
 
-    A script creates it by `watch`, after the process group is initialized: in a `with` statement, or in two lines,
-    `run = watch(model, optimizer).start()` and `run.step(loss=loss)`.
+    A script creates it by `watch` after the process group is initialized. It uses the run in a `with`
+    statement, or adds two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)` in its
+    loop.
 
     Args:
-        model: model whose weights, gradients and activations are measured; None measures none of them. Sharded models
-            are measured if they are sharded over all ranks by FSDP2 or tensor parallelism. For other ones (FSDP1,
-            ZeRO-3, pipelines) only the steps are written.
+        model: model whose weights, gradients and activations are measured; None measures none of them. Sharded
+            models are measured if they are sharded over all ranks by FSDP2 or tensor parallelism. For other
+            ones (FSDP1, ZeRO-3, pipelines) only the steps are written.
         optimizer: optimizer at whose step gradients and weights are measured; None measures neither.
         step: optimizer steps already done, if the script writes its own checkpoints.
         max_steps: optimizer steps of the whole training; None if it is not limited by steps.
         global_batch_size: samples of one optimizer step, over all ranks.
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
-        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and complete in
-            S3.
+        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or only one if it is large and
+            complete in S3.
         history: events of earlier starts, as `history` returned them, if the script writes its own checkpoints.
 
     Attributes:
@@ -472,7 +473,11 @@ class Run:
         self.__exit__(getattr(sys, "last_type", None))
 
     def _live_on(self) -> None:
-        """Report the run as alive until the process ends, while the script merges or writes a model, for example."""
+        """Report the run as alive from the end of the training until the process ends.
+
+        In this time a script may merge or write a model, for example. Nothing is reported outside of training jobs,
+        or if `start` began the run, because such a run ends with the process.
+        """
         if JOB_VARIABLE not in os.environ or self._is_of_process:  # no training job, or its end
             return
         ending = self._metrics.kept_alive(self.num_steps, at_most_s=SETUP_TIMEOUT_S)
@@ -632,7 +637,11 @@ class Run:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _end_start(self) -> None:
-        """End the liveness reports for the time before the first step, in which a model may be compiled."""
+        """End the periodic reports that the run is alive, if they have not ended yet.
+
+        They last from the beginning of the run to the end of its first step, because this step may compile the
+        model.
+        """
         if not self._has_started:
             self._has_started = True
             self._starting.__exit__(None, None, None)

@@ -42,9 +42,10 @@ SHARDS = "shards"
 
 
 class ShardFolder(CheckpointFolder):
-    """Checkpoints of one run on this rank's host, sharded or not. Every rank must call every method.
+    """Checkpoints of one run on this rank's host, sharded or not.
 
-    An unsharded checkpoint is on rank 0's host only; only rank 0 saves it.
+    An unsharded checkpoint is on rank 0's host only, and only rank 0 calls `save` for it. Every other call of a
+    method must be made on every rank.
     """
 
     def __init__(self, folder: Path, retention: Retention, *, ranks: Ranks) -> None:
@@ -96,16 +97,17 @@ class ShardFolder(CheckpointFolder):
 
         Args:
             step: optimizer steps taken so far; names the folder.
-            objects: `shards`, written by torch.distributed.checkpoint, and others, written by rank 0. Without
-                `shards` only rank 0 may call this.
-            files: files written by rank 0: file name -> function that returns the content.
+            objects: name -> object. torch.distributed.checkpoint writes the one named `shards`. Rank 0 writes all
+                others. Without `shards` only rank 0 may call this method.
+            files: file name -> function that returns the content. Rank 0 writes these files.
             facts: further entries of the manifest.
 
         Returns:
             The checkpoint's folder, and its number of bytes over all ranks.
 
         Raises:
-            CheckpointError: a rank cannot write its part. All ranks raise it, and every host removes the checkpoint.
+            CheckpointError: a rank cannot write its part. All ranks raise it, and every host removes the
+                checkpoint.
         """
         if SHARDS not in objects:
             return super().save(step, objects=objects, files=files, facts=facts)

@@ -1,7 +1,8 @@
 """State of models and optimizers as this rank's shards, for torch.distributed.checkpoint.
 
-The names of the tensors do not depend on the number of ranks or on the kind of parallelism (DDP, FSDP, tensor
-parallelism), so any ranks can restore the state.
+The names of the tensors do not depend on the number of ranks or on the kind of parallelism (DDP, FSDP,
+tensor parallelism). A state can therefore be restored with another number of ranks or another kind of
+parallelism.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ Shards = dict[str, dict[str, Any]]
 
 
 def shards_of(parts: Mapping[str, Part]) -> Shards:
-    """Return this rank's shards of each part, by their global names; tensors are not copied.
+    """Return this rank's shards of each part (model or optimizer), by the global names of the tensors.
 
-    An optimizer that has taken no step gets its state by a step with learning rate 0.
+    The tensors are not copied. If an optimizer has taken no step, a step with learning rate 0 creates its
+    state.
 
     Raises:
         CheckpointError: the model of an optimizer is not among the parts.
@@ -90,10 +92,13 @@ def load_shards(found: Checkpoint, shards: Shards, *, alone: bool) -> Shards:
 
 
 def resume_parts(found: Checkpoint, parts: Mapping[str, Part], ranks: Ranks) -> None:
-    """Restore a checkpoint of the same parts. Every rank must call it; the number of ranks may have changed.
+    """Restore a checkpoint into `parts`, which must match the models and optimizers that were saved in it.
+
+    Every rank must call it. The number of ranks may have changed since the checkpoint was saved.
 
     Raises:
-        CheckpointError: the checkpoint cannot be read, has values that the parts lack, or lacks values of the parts.
+        CheckpointError: the checkpoint cannot be read, has values that the parts lack, or lacks values of the
+            parts.
     """
     shards = shards_of(parts)
     own = [f"{kind}.{name}" for kind, group in shards.items() for name in group]

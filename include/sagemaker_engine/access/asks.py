@@ -168,7 +168,8 @@ def _asks_of_sagemaker(action: str, request: dict[str, Any], arn: str) -> Iterat
 def key_arn(key: str, arn: str) -> str:
     """Return the ARN of a KMS key that is given by ARN, by id or by `alias/...`.
 
-    An id or alias gets the partition, region and account of `arn`, any ARN of the request's region and account.
+    For an id or alias, the result has the partition, region and account of `arn`. That argument can be any
+    ARN in the region and account of the request.
     """
     if key.startswith("arn:"):
         return key
@@ -203,7 +204,7 @@ def _context(request: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _found(given: object, member: str) -> Iterator[Any]:
-    """Yield the values of a request's member at any depth; skip empty values."""
+    """Yield each value of the member named `member`, at any depth of the request `given`; skip empty values."""
     if isinstance(given, list):
         for each in given:
             yield from _found(each, member)

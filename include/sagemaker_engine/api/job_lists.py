@@ -29,9 +29,9 @@ def list_jobs(
 ) -> JobPage:
     """Return the page that a List request selects.
 
-    The default order is newest first, as in the console, the CLI and the API reference's example
-    for StatusEquals. The text of the reference documents ascending order. With
-    `filters_status=False` the page has jobs of any status, and the caller applies StatusEquals.
+    The default order is newest first, as in the console, the CLI and the API reference's example for
+    StatusEquals. The reference's own text, in contrast, states that the default is ascending order.
+    With `filters_status=False` the page has jobs of any status, and the caller applies StatusEquals.
 
     Raises:
         ValidationError: The time filters contradict each other, or the token belongs to another query.

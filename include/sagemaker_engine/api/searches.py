@@ -1,6 +1,7 @@
 """Code that tuning jobs and AutoML jobs share in the API: Stop, List, and their access to the engine.
 
-Both kinds are searches (see `searches`): they launch training and processing jobs to find the best model.
+Both kinds are searches in the sense of the package `sagemaker_engine.searches`: they launch training and
+processing jobs to find the best model.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _ORDERS: dict[str, Callable[[SearchRow], Any]] = {
 def make_ports(
     context: ApiContext, tables: SearchTables[Row, Job], kind: SearchKind
 ) -> SearchPorts[Row, Job]:
-    """Return the functions and tables by which all tuning jobs, or all AutoML jobs, use the engine.
+    """Return the access to the engine for the searches of one kind: all tuning jobs or all AutoML jobs.
 
-    The tuning and AutoML jobs create training and processing jobs by the API's own Create handlers.
+    The searches create their training and processing jobs with the API's own Create handlers.
     """
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,

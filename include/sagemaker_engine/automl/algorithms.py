@@ -108,8 +108,9 @@ def default_point(algorithm: str, problem: Problem) -> Point:
 def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
     """Return the algorithm and the point (the hyperparameters) of the candidate after `history`.
 
-    The first candidates are each algorithm with its default point. After them, candidates alternate between the next
-    algorithm in turn and the best algorithm so far, with points by Bayesian optimization.
+    First, each algorithm gets one candidate with its default point. After that, every second candidate uses
+    the best algorithm so far, and the others use all algorithms in turn. Bayesian optimization proposes
+    the points of these later candidates.
     """
     number = len(history)
     if number < len(plan.algorithms):

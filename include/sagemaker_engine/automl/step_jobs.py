@@ -63,7 +63,10 @@ def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:
 
 
 def request_of(row: AutoMLRow, step: AutoMLStep, plan: AutoMLPlan | None) -> dict[str, Any]:
-    """Return the Create request of a step's job, without its tags; `plan` is None for the analysis only."""
+    """Return the Create request of a step's job, without its tags.
+
+    `plan` is None only for the analysis step, because the plan is made from the result of that step.
+    """
     if step.kind is StepKind.ANALYSIS:
         return _analysis(row, step)
     assert plan is not None  # noqa: S101  # no other step is decided before the analysis has ended

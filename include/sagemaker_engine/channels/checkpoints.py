@@ -72,7 +72,7 @@ class NotInS3Error(S3Error):
 
 
 class _CutError(Exception):
-    """The current upload has no effect: its file or its host no longer exists."""
+    """The current upload was aborted without effect, because the file or the host no longer exists."""
 
 
 class MirroredFolder:
@@ -97,9 +97,9 @@ class MirroredFolder:
             location: S3 prefix.
             objects: Object store with the prefix.
             deletes: Whether to delete the objects of deleted files.
-            seen_at: Path of the folder inside the instance; None if it is the same there.
-            files: Folders of the instance, to resolve links; None if it has only this one.
-            uplink: Bandwidth of the host, which its other folders share.
+            seen_at: Path of the folder inside the instance; None if it is the same as `folder`.
+            files: Folders of the instance, to resolve links; None if the instance has only this folder.
+            uplink: Upload bandwidth of the host, shared by all folders of the host; None if it is not limited.
             warn: Logs a sentence, once per entry that cannot be uploaded.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,8 +158,8 @@ class MirroredFolder:
     def sync(self, *, final: bool = False) -> int:
         """Apply deletions in S3, then upload new and changed files; return the number of changes.
 
-        Deletions are also applied during an upload. `final=True` ignores the pauses between uploads of a file; use it
-        when all writers have ended.
+        Deletions are also applied during an upload. After the upload of a file, at least `REST_S` seconds pass
+        until the same file is uploaded again. `final=True` skips these pauses; use it when all writers have ended.
 
         Raises:
             NotInS3Error: S3 rejected some changes; the next call tries them again.
@@ -339,8 +339,9 @@ class Mirrors:
         """Synchronize once more, to upload everything, and end the threads.
 
         Args:
-            gone_at: time.monotonic() of the loss of each lost host; files that are not uploaded by then are lost. For
-                all other hosts the function waits until everything is uploaded or the time for retries is over.
+            gone_at: For each lost host, the value of `time.monotonic()` at its loss. Files of the host that are not
+                uploaded by then are lost. For all other hosts, the method waits until everything is uploaded or the
+                time for retries is over.
 
         Raises:
             NotInS3Error: S3 rejected some changes until the time for retries was over.

@@ -1,8 +1,9 @@
 """Files of an instance, named by their paths inside the instance.
 
-The files that a job leaves are untrusted: a link may point to this machine's files, and opening a named pipe may block
-for ever. Paths are therefore resolved as they are inside the instance, one component at a time, with descriptors that
-no program can replace. Paths that leave the instance's own folders are rejected, and only regular files are opened.
+The files that a job leaves are untrusted: a link may point to this machine's files, and opening a named
+pipe may block for ever. A path therefore leads to the same file as it does inside the instance. It is
+resolved one component at a time, with descriptors that no program can replace. Paths that leave the
+instance's own folders are rejected, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class OddFileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """Identity of a file's content that is known without reading it; `size` is in bytes."""
+    """Identity of a file's content, taken from the file's metadata without reading it; `size` is in bytes."""
 
     inode: int
     size: int
@@ -56,7 +57,10 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFiles:
-    """The folders of one instance on this machine's disk: path inside -> path on this machine."""
+    """The folders of one instance on this machine's disk.
+
+    `folders` maps the path of each folder inside the instance to its path on this machine.
+    """
 
     folders: Mapping[str, Path]
 

@@ -1,4 +1,4 @@
-"""Objects that each instance of a job receives through a channel, and their paths in its folder."""
+"""Objects that each instance of a job receives through a channel, and their paths in the channel's folder."""
 
 from __future__ import annotations
 
@@ -135,7 +135,10 @@ def relative_path(key: str, prefix: str) -> str:
 
 
 def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFile]:
-    """Return the files that a manifest lists: `[{"prefix": "s3://..."}, "path", ...]`.
+    """Return the files that a manifest lists.
+
+    The manifest is a JSON list, such as `[{"prefix": "s3://..."}, "path", ...]`. Each entry after the first is
+    a key without the prefix.
 
     Raises:
         InputDataError: The manifest is missing or malformed, or a listed object is missing.

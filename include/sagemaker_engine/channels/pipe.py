@@ -109,7 +109,10 @@ def _attribute(values: dict[str, Any], name: str) -> PipeRecord:
 
 
 class PipeFeeder(threading.Thread):
-    """Thread that feeds one channel of one instance until the process ends or `stop` is called."""
+    """Thread that feeds one channel of one instance until `stop` is called.
+
+    It is a daemon thread: if `stop` is never called, it ends with the process that started it.
+    """
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class S3Agent(ObjectStore):
 
 
 class _WholeObject(io.RawIOBase):
-    """Stream of one object's bytes, which requests the rest if a response ends early."""
+    """Stream of one object's bytes. If a response ends early, the stream requests the rest of the object."""
 
     def __init__(self, agent: S3Agent, bucket: str, key: str) -> None:
         super().__init__()

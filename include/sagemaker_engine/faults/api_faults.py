@@ -58,8 +58,8 @@ def answer_fault(
 def hits(fault: Fault, *, target: str, operation: str) -> bool:
     """Return whether the fault applies to a request with this target and operation.
 
-    A fault with an operation, which may be a glob, applies to the operations that match it. Otherwise a
-    throttle applies to all SageMaker operations, and a resource limit to CreateTrainingJob and
+    A fault with an `operation` (a name or a glob) applies to the operations that match it. Without an
+    `operation`, a throttle applies to all SageMaker operations, and a resource limit to CreateTrainingJob and
     CreateProcessingJob.
     """
     if fault.operation is not None:

@@ -119,13 +119,15 @@ class Fault:
     """One fault.
 
     - `job`: glob over job names.
-    - `attempt`: number of the attempt, from 1; each start of the job's instances is an attempt. None for all attempts.
-    - `at`: None for the earliest moment: the start of Training or, for service faults, the next request.
+    - `attempt`: number of the attempt, counted from 1. Each start of the job's instances is an attempt. None
+      for all attempts.
+    - `at`: None for the earliest moment. This is the start of Training or, for faults of service requests, the
+      next request.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
     - `duration_s`: seconds for which the effect lasts (see `FaultKind`); None for no end.
-    - `count`: number of times that the fault occurs in total; None for no limit. A compute fault occurs at most once
-      per attempt of a job.
+    - `count`: number of times that the fault occurs in total; None for no limit. A compute fault occurs at most
+      once per attempt of a job.
     - `factor`: share of the time for which a slowed host runs.
     - `megabytes_per_s`: bandwidth of one host in 10^6 bytes per second.
     - `operation`, `bucket`, `key_prefix`: filters of service requests.

@@ -79,5 +79,8 @@ def seconds_until_interruption(*, seed: int, job: str, attempt: int, per_hour: f
 
 
 def exponential(uniform: float, *, mean: float) -> float:
-    """Return the quantile `uniform` (from 0 to below 1) of the exponential distribution with this mean."""
+    """Return the quantile of the exponential distribution with this mean at the probability `uniform`.
+
+    `uniform` is at least 0 and below 1.
+    """
     return -math.log1p(-uniform) * mean

@@ -167,8 +167,8 @@ class FaultStore:
     def claim(self, fault: Fault, *, subject: str | None = None) -> bool:
         """Record that the fault occurs now and return True; return False if it must not occur again.
 
-        Atomic across processes. `subject` is the target, such as one attempt of one job: a fault hits each subject at
-        most once. Requests have the subject None and are not limited by it.
+        A fault occurs at most `count` times in total, and at most once per `subject`, such as one attempt of one
+        job. For requests, `subject` is None, and only `count` limits the fault. Atomic across processes.
         """
         with self._database.write() as db:
             if fault.count is not None:

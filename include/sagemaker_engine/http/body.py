@@ -40,7 +40,9 @@ class RequestBody:
         return self._on_first_read is not None
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill `buffer` and return the number of bytes read, which is below its size only at the end of the body.
+        """Fill `buffer` and return the number of bytes read.
+
+        The number is less than the buffer's size only at the end of the body.
 
         Raises `TruncatedBodyError` if the connection ends before the body.
         """

@@ -1,7 +1,8 @@
 """The engine's HTTP server: one thread per connection, for any WSGI application.
 
-werkzeug's and the standard library's servers do not fit: they parse headers with `email`, they close or
-buffer where S3 clients need keep-alive and streaming, and they do not send files with ``sendfile``.
+werkzeug's and the standard library's servers do not fit. They parse headers with `email`, and they do not
+send files with ``sendfile``. They also close connections and buffer bodies, although S3 clients need
+keep-alive and streaming.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ImageName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """One of AWS's repositories: region -> account, and the tags."""
+    """One of AWS's repositories: the account of its registry in each region, and its tags."""
 
     accounts: Mapping[str, str]
     tags: frozenset[str]
@@ -119,7 +119,10 @@ class AwsRepositories:
         return None
 
     def repository_problem(self, name: ImageName) -> str | None:
-        """Return the reason why one of AWS's registries lacks an image's repository; None if it exists."""
+        """Return the reason why an image's repository does not exist in the image's registry; None if it exists.
+
+        The image's registry is one of AWS's.
+        """
         repository = self.repositories.get(name.repository)
         if repository is None:
             return f"AWS publishes no repository {name.repository!r} (as of {self.as_of})"
@@ -166,9 +169,9 @@ def aws_images(path: Path = DATA_FILE) -> AwsRepositories:
 
 
 def _near(tags: frozenset[str], tag: str) -> list[str]:
-    """Return up to four known tags to suggest for an unknown one.
+    """Return up to four known tags to suggest for an unknown one, the highest versions first.
 
-    They have the same version as `tag`, or are those with the highest versions.
+    They have the same version as `tag`. If no known tag has it, all known tags are considered.
     """
     version = tag.partition("-")[0]
     ordered = sorted(tags, key=_version_key, reverse=True)

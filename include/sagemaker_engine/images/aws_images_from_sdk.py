@@ -135,7 +135,7 @@ def _python(base: str | None) -> str | None:
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
     """Return the possible last parts of a tag: CUDA version and system, or None if the tag has no such part.
 
-    An image with Neuron SDK versions has one such part per version, which begins with the version.
+    If an image has Neuron SDK versions, there is one possible part per version. It begins with the version.
     """
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given

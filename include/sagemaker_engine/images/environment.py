@@ -152,7 +152,10 @@ class Watched:
 
 
 def see_packages(place: Path, base: Path) -> None:
-    """Make the packages of `base` importable in the environment at `place`; its own packages have priority."""
+    """Make the packages of `base` importable in the environment at `place`.
+
+    If both have a package, the one at `place` has priority.
+    """
     for packages in base.glob("lib/python3*/site-packages"):
         own = place / packages.relative_to(base)
         (own / BELOW).write_text(f"{packages}\n", encoding="utf-8")
@@ -162,7 +165,7 @@ def adopt_programs(place: Path, base: Path) -> None:
     """Add the programs of `base` that the environment at `place` lacks, such as `torchrun`, `train`, `mpirun`.
 
     Raises:
-        BuildError: One of `NEEDED` is a script of another interpreter.
+        BuildError: One of `NEEDED` cannot be added, because it does not run with the interpreter of `base`.
     """
     names = {str(each / "bin" / "python") for each in (base, base.resolve())}
     for program in sorted((base / "bin").iterdir()):

@@ -19,8 +19,9 @@ BY_SHELL = re.compile(
 def first_lines(python: Path, option: str = "") -> str:
     """Return the shebang for an interpreter, or three shell lines if its path has spaces or is too long.
 
-    Example: `#!/env/bin/python -I`. For `/my env/bin/python` it is `#!/bin/sh` and a line that executes the
-    interpreter; a Python string literal hides the shell lines from Python.
+    Example of a shebang: `#!/env/bin/python -I`. For `/my env/bin/python` the first line is `#!/bin/sh`, and
+    the second executes the interpreter. To Python, the second and third line are a string literal without
+    effect.
     """
     words = f"{python} {option}".rstrip()
     if " " not in str(python) and len(f"#!{words}\n".encode()) <= LIMIT_BYTES:
@@ -30,10 +31,10 @@ def first_lines(python: Path, option: str = "") -> str:
 
 
 def first_lines_of_ours(python: Path, option: str, source: str) -> str:
-    """Return the script `source`, which must begin with a docstring, with the lines of `first_lines` in front.
+    """Return the script `source` with the lines of `first_lines` in front. `source` must begin with a docstring.
 
-    If these are shell lines, the string literal that hides them from Python and the docstring become one literal,
-    because Python allows only one before `from __future__`.
+    Shell lines are hidden from Python in a string literal. This literal and the docstring are joined into one,
+    because Python allows only one string literal before `from __future__`.
     """
     lines = first_lines(python, option)
     return (lines if lines.count("\n") == 1 else f"{lines[:-1]} \\\n") + source

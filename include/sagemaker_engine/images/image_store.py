@@ -38,8 +38,8 @@ def default_folder() -> Path:
 def environment_prefix() -> Path:
     """Return the folder of the virtual environment that this interpreter belongs to.
 
-    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved:
-    the environment's programs contain its real path, so instances must see the environment there.
+    `sys.prefix` does not name it in a runner, because runners start with -S. Links in the path are resolved.
+    The environment's programs contain the environment's real path, so instances must see it at that path.
     """
     folder = Path(sys.executable).parent.parent
     return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
@@ -99,8 +99,8 @@ class ImageStore:
     def remove_old(self, images: list[ImageFile]) -> list[str]:
         """Remove the outdated builds of these images; return the names of the removed builds.
 
-        Two kinds of builds are kept: builds in progress, and layered builds on another existing environment, which
-        belong to another checkout.
+        An outdated build is kept if it is in progress, or if it is layered on an existing environment other than
+        this interpreter's. The latter build belongs to another checkout.
         """
         wanted = {self.place(each).name for each in images}
         known = tuple(f"{each.name}-" for each in images)

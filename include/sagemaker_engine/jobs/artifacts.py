@@ -30,7 +30,7 @@ GZIP_LEVEL = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """Output folder of an instance, by its path inside; `warn` logs each file that is skipped."""
+    """Output folder of an instance. `path` is its path inside the instance; `warn` logs each file that is skipped."""
 
     files: ContainerFiles
     path: str
@@ -42,7 +42,8 @@ def upload_outputs(
 ) -> str:
     """Upload the model and the output data of all instances; return the URI of the model.
 
-    `carry` receives the size of an upload in bytes and blocks for the time that it takes at the host's bandwidth.
+    `carry` receives the size of an upload in bytes and blocks for the time that this upload takes at the host's
+    bandwidth.
 
     Raises:
         S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.
@@ -129,7 +130,8 @@ def _upload_tree(
 ) -> None:
     """Store every file of the merged folders under the target's prefix.
 
-    Links are resolved as they are inside the instance. The first folder wins if a path is in several.
+    Links are followed as a program inside the instance would follow them. The first folder wins if a path is in
+    several.
 
     Raises:
         S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.

@@ -163,7 +163,7 @@ class JobAttempt:
         )
 
     def _await_downloads(self) -> None:
-        """Wait until all hosts, in parallel, have had the time to download their data at their bandwidth.
+        """Wait for the time that the downloads of the hosts take at their bandwidth. All hosts download in parallel.
 
         Raises:
             HostsLostError: A fault removes the hosts meanwhile.

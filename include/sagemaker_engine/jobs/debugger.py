@@ -1,8 +1,8 @@
-"""Debugger's and the profiler's outputs of a training job: configuration files inside, folders uploaded to S3.
+"""Debugger and profiler of a training job: configuration files in the instances, and folders uploaded to S3.
 
-Sources: smdebug's `core/json_config.py` (debughookconfig.json, tensorboardoutputconfig.json) and
-`profiler/profiler_config_parser.py` (profilerconfig.json) for the files that an image reads; the developer guide for
-the S3 prefixes of the outputs.
+Sources for the configuration files: smdebug's `core/json_config.py` (debughookconfig.json,
+tensorboardoutputconfig.json) and `profiler/profiler_config_parser.py` (profilerconfig.json). Source for the
+S3 prefixes of the outputs: the developer guide.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
 
 
 def _ml_path(job: Job, host: HostPlan, path: Path) -> Path:
-    """Return the path on this machine of a path inside an instance that has only /opt/ml.
+    """Return the path on this machine for a path under /opt/ml inside an instance.
 
     Raises:
         JobError: The path is outside /opt/ml.

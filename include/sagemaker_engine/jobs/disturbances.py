@@ -164,7 +164,10 @@ class DutyCycle:
     _stands: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Resume the processes when a period begins, suspend them for its rest. Return whether the fault continues."""
+        """Resume the processes when a period begins, and suspend them when the share `factor` of the period is over.
+
+        Return whether the fault continues.
+        """
         lasts = now < self.until
         stands = lasts and now % CYCLE_S >= self.factor * CYCLE_S
         if stands != self._stands:

@@ -65,8 +65,8 @@ def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
 def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
     """Return the folder on this machine for an instance's files of one channel.
 
-    If this machine can mount, the folder is outside the instance's /opt/ml folder and is mounted there. Otherwise the
-    folder is inside the /opt/ml folder, and programs read it directly.
+    If this machine can mount, the folder is outside the instance's /opt/ml folder and is mounted at the
+    channel's path in /opt/ml. Otherwise it is inside the /opt/ml folder, and programs read it directly.
     """
     if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name

@@ -72,8 +72,8 @@ class InstanceRequest:
     - `copied`: (host path, path inside) of copy-on-write mounts.
     - `read_only`: (host path, path inside) of read-only mounts.
     - `volumes`: paths inside that are separate disks.
-    - `added`: (host path, path inside). The instance sees the entries of the host folder in addition to those of this
-      machine's own folder at the path inside.
+    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees the entries of this
+      machine's folder with the same path, and in addition those of the host path.
     - `programs`: folders that are first on the PATH, as paths inside.
     - `descriptor`: file descriptor of the log.
     """

@@ -127,8 +127,8 @@ class Job:
 def plan_hosts(resources: dict[str, Any], *, names: list[str] | None = None) -> list[HostPlan]:
     """Return the instances of a ResourceConfig or ClusterConfig, in the order of its groups.
 
-    `names` replaces algo-1, algo-2, ... on machines that do not support host names. For InstancePreferences, the first
-    entry is used: the engine has capacity for all of them.
+    `names` replaces algo-1, algo-2, ... on machines that do not support host names. If the config has
+    InstancePreferences, the first preference is used, because the engine has capacity for each of them.
     """
     preferred: dict[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
     one = {"InstanceType": "local", "InstanceCount": 1, **resources, **preferred}

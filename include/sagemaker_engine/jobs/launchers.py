@@ -1,7 +1,8 @@
-"""Launchers that a training job requests from AWS's toolkit, and their support by the emulated image.
+"""Launchers that a training job requests from AWS's toolkit, and checks that the emulated image supports them.
 
-On AWS the image contains the programs that its toolkit starts. The engine's environments may lack them. The toolkit
-would then start a plain process per instance for an unknown flag, or fail silently if a program is missing.
+On AWS the image contains the programs that its toolkit starts. The engine's environments may lack some of
+them. Without the checks, the toolkit would start a plain process per instance for a flag that it does not
+know, and would fail silently if a program is missing.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
     """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
 
-    It may if its command contains mpirun, or if SDK v3 created the job. That SDK passes its drivers in the channel
-    `sm_drivers`, and one of them starts mpirun.
+    The answer is True if the entry point's command contains mpirun, or if SDK v3 created the job. SDK v3 passes
+    its drivers in the channel `sm_drivers`, and one of them starts mpirun.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]

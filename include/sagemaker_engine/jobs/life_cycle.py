@@ -104,7 +104,11 @@ def finish(
 
 
 def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
-    """Return the seconds for which the job had instances: from Downloading, without the waits for new instances."""
+    """Return the seconds for which the job had instances, without a period that has not ended.
+
+    The job has instances in Downloading, Training and Uploading, and in Stopping if it had them before. It has
+    none while it waits for new ones.
+    """
     seconds, has_instances = 0.0, False
     for each in transitions:
         status = each["Status"]

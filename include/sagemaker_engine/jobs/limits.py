@@ -59,8 +59,8 @@ def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
 def next_attempt(transitions: Sequence[dict[str, Any]]) -> int:
     """Return the number of the attempt that is about to begin, from 1.
 
-    If the job waits for new instances, it is one more than the number of starts. Otherwise the last start already
-    belongs to this attempt.
+    While the job waits for new instances, this attempt has no start yet: its number is one more than the number
+    of starts. Otherwise the last start belongs to this attempt, and its number is the number of starts.
     """
     waits = transitions[-1]["Status"] in BETWEEN_INSTANCES
     return _num_starts(transitions) + 1 if waits else num_attempts(transitions)

@@ -144,7 +144,7 @@ def add_line_to_newest(folder: Path, host: str, text: str) -> None:
 
 
 class LogPump(threading.Thread):
-    """Thread that copies what the instances print to their log files, until all pipes are closed."""
+    """Thread that copies the output of the instances into their log files, until all pipes are closed."""
 
     def __init__(self) -> None:
         """Prepare the thread without any pipe."""

@@ -1,8 +1,13 @@
-"""Instances of a training plan for one job: the wait for them, and their end with the plan's window.
+"""Wait of one job for the instances of its training plan, and their loss when the plan's window ends.
 
-The service documents that jobs are Pending until a window begins, and between two windows; that the instances are
-terminated from 30 minutes before the end of a window; that MaxPendingTimeInSeconds counts in Active plans only; and
-that a job that was Pending for two days fails. ADR 0084 describes the undocumented behavior.
+The service documents these rules:
+
+- A job is Pending until a window of the plan begins, and between two windows.
+- The termination of the instances begins 30 minutes before the end of a window.
+- MaxPendingTimeInSeconds counts only while the plan is Active.
+- A job that was Pending for two days fails.
+
+ADR 0084 describes the undocumented behavior.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ EXPIRATION_VARIABLE = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 class PlanCapacity:
     """The training plan of a job, and the plan's window in which the job has instances.
 
-    - `pending_since`: time on the plans' clock at which the job began to wait.
-    - `max_pending_s`: limit of the waits for instances while a window is open.
+    - `pending_since`: time at which the job began to wait, on the clock of the engine's plans (`PlanClock`).
+    - `max_pending_s`: limit of the total wait for instances while windows are open; None for no limit.
     """
 
     arn: str
@@ -97,7 +102,10 @@ class PlanCapacity:
         return Ending.STOPPED if limit is not None and self._pending_s >= limit else None
 
     def loss(self) -> Ending | None:
-        """Return the reason why the job's instances are terminated now, or None. A plan's extension keeps them."""
+        """Return the reason why the job's instances are terminated now, or None.
+
+        If the plan's window was extended meanwhile, the job keeps its instances.
+        """
         if self._window is None or self._current().takes_jobs(self.clock.now()):
             return None
         return Ending.WINDOW_ENDED
@@ -117,7 +125,7 @@ class PlanCapacity:
     def environment(self) -> dict[str, str]:
         """Return the environment variable with the window's end; empty if the job has no instances.
 
-        The end is in epoch milliseconds of the real time; the plans' clock may be ahead of it.
+        The end is in epoch milliseconds of real time, even if the plans' clock is ahead of real time.
         """
         if self._window is None:
             return {}

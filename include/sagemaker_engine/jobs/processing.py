@@ -138,7 +138,7 @@ class ProcessingRun:
         return self._folder(host, each["S3Input"]["LocalPath"])
 
     def _folder(self, host: HostPlan, path: str) -> Path:
-        """Return the path on this machine of a path under /opt/ml of an instance.
+        """Return the path on this machine that corresponds to `path`, a folder under /opt/ml on the instance.
 
         Raises:
             JobError: The path is not under /opt/ml.

@@ -31,9 +31,11 @@ Rule = dict[str, Any]
 
 
 class RuleStatuses:
-    """Statuses of one job's rules, in its stored state. A final status such as IssuesFound never changes again.
+    """Statuses of one job's rules, stored in the job's state.
 
-    A write that the busy store rejects is logged and repeated with the next change, because actions must not wait.
+    A final status such as IssuesFound never changes again. If the store is busy and rejects a write, the error
+    is logged and the write is repeated with the next change. The error is not raised, because the actions of
+    rules that fired must not wait for the store.
     """
 
     def __init__(self, job: Job) -> None:

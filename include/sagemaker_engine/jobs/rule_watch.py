@@ -42,10 +42,12 @@ _FAULTS = (OSError, sqlite3.Error, RuntimeError)
 
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
-    """The rules of one job over all its attempts. No thread runs without rules; UpdateTrainingJob may add them.
+    """The rules of one job over all its attempts.
 
-    `folders` are the folders of the instances' statistics on this machine. Errors of this class never end a training.
-    They set the rules to `Error`, with the reason.
+    No thread is started until the job has rules. UpdateTrainingJob may add rules to a job that had none.
+
+    `folders` are the folders of the instances' statistics on this machine. Errors of this class never end a
+    training. They set the rules to `Error`, with the reason.
     """
 
     job: Job
@@ -91,8 +93,9 @@ class RuleWatch:
         self._care = care
 
     def trains(self, since: float | None) -> None:
-        """Report to the rules' process when instances began to train (epoch seconds), or None if none trains.
+        """Report to the rules' process that instances train, or that no instance trains.
 
+        `since` is the time in epoch seconds at which instances began to train; None if no instance trains.
         The rules treat missing output as a finding only while instances train.
         """
         with self._lock:
@@ -116,7 +119,7 @@ class RuleWatch:
             message.join(timeout=MESSAGE_S)
 
     def _configured(self) -> list[dict[str, Any]]:
-        """Return the rules of the stored request; UpdateTrainingJob may have changed the profiler's."""
+        """Return the rules of the stored request, because UpdateTrainingJob may have changed the profiler rules."""
         request = self.job.store.get(self.job.kind, self.job.name).request
         disabled = (request.get("ProfilerConfig") or {}).get("DisableProfiler")
         profiler = [] if disabled else request.get("ProfilerRuleConfigurations") or []

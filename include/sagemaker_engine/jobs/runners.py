@@ -74,7 +74,10 @@ class RunnerCare:
 
 
 def _is_unclaimed(job: JobRow) -> bool:
-    """Return whether the job is running without a runner; a runner may have started after the job was read."""
+    """Return whether the job has not ended and still has no runner.
+
+    This is evaluated in the transaction that fails the job, because a runner may have started meanwhile.
+    """
     return job.runner_pid is None and not job.is_terminal
 
 

@@ -47,8 +47,10 @@ HOST_LOSSES = frozenset({Ending.INTERRUPTED, Ending.HOST_FAILURE, Ending.WINDOW_
 class Loss:
     """Loss of hosts.
 
-    `hosts` are lost first (None: all at once); the service ends the others when it detects the loss. `notice_s` is the
-    time in seconds between SIGTERM to process 1 of these hosts and their loss.
+    - `hosts`: the hosts that are lost first; None if all hosts are lost at once. The service ends the other
+      hosts when it detects the loss.
+    - `notice_s`: seconds from SIGTERM, sent to process 1 of each host that is lost first, to the loss; 0 for a
+      loss without SIGTERM.
     """
 
     ending: Ending
@@ -77,8 +79,8 @@ class Outcome:
     - `failure`: the first instance that failed by itself.
     - `last_line`: the last line that the failed instance's program printed.
     - `fault`: FailureReason of a job that ended by FAULT.
-    - `gone_at`: time.monotonic() of each lost host's loss. A host whose program ended within the notice still exists
-      until the notice is over.
+    - `gone_at`: host name -> the time.monotonic() value at which the host is lost. If hosts are lost after a
+      notice (`Loss.notice_s`), they exist until the notice is over, even if their programs end earlier.
     """
 
     ending: Ending
@@ -92,11 +94,11 @@ class Outcome:
 class Supervision:
     """Supervision of one cluster.
 
-    - `order`: returns the reason to end the job (STOPPED, MAX_WAIT_TIME_EXCEEDED, ABANDONED, FAULT), or None; called
-      at most ten times per second.
-    - `deadline`: time.monotonic() at which the runtime is exceeded.
+    - `order`: returns the reason to end the job (STOPPED, MAX_WAIT_TIME_EXCEEDED, ABANDONED, FAULT), or None;
+      called at most ten times per second.
+    - `deadline`: the time.monotonic() value from which the job exceeds its maximum runtime.
     - `on_stopping`: called once, before SIGTERM is sent.
-    - `time_scale`: factor on STOP_GRACE_S and LOSS_NOTICED_S.
+    - `time_scale`: factor by which the durations STOP_GRACE_S and LOSS_NOTICED_S are multiplied.
     """
 
     cluster: SandboxCluster
@@ -139,8 +141,8 @@ class Supervision:
     def _look_for_order(self) -> None:
         """Begin to stop all instances if `order` returns a reason, or if the deadline has passed.
 
-        After the notice of a loss of hosts, the deadline is ignored. A reason from `order` then replaces the
-        loss as the reason for the job's end.
+        Once a loss of hosts has begun, the deadline is ignored. If `order` returns a reason during the loss, this
+        reason replaces the loss as the reason for the job's end.
         """
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:

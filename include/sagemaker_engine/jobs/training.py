@@ -145,7 +145,7 @@ class TrainingRun:
             return False
 
     def _begin(self) -> JobAttempt | None:
-        """Return the next attempt when it has instances; None if the job ended during the wait."""
+        """Wait for instances and return the next attempt, or None if the job ended before it had instances."""
         transitions = self.job.transitions()
         number = next_attempt(transitions)
         runtime_left_s = self.limits.runtime_left_s(transitions)

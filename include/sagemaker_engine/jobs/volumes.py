@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Volume of one instance. `descriptor` is an open descriptor of its folder; it outlives the instance's mounts."""
+    """Volume of one instance.
+
+    `descriptor` is an open file descriptor of the volume's folder. The descriptor remains valid after the
+    instance's mounts are gone.
+    """
 
     host: str
     path: str

@@ -55,7 +55,11 @@ def filter_events(folder: LogFolder, group: str, request: dict[str, Any]) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPattern:
-    """Terms of a message: all of `all_of`, at least one of `any_of` unless it is empty, and none of `none_of`."""
+    """Filter pattern for log messages.
+
+    A message matches if it contains all terms of `all_of`, at least one term of `any_of`, and no term of
+    `none_of`. If `any_of` is empty, it is ignored.
+    """
 
     all_of: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()

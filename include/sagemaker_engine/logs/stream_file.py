@@ -111,7 +111,8 @@ def complete_size(file: BinaryIO) -> int:
 def _line_start(file: BinaryIO, end: int) -> int:
     """Return the byte offset of the first line that starts in the block of bytes before `end`.
 
-    If no line starts in the block, the block is enlarged; the start of the file begins a line.
+    If no line starts in the block, the block is extended toward the start of the file. If it reaches the start
+    of the file, the result is 0, because the first line starts there.
     """
     start = max(0, end - BLOCK_BYTES)
     while start > 0:

@@ -168,7 +168,10 @@ def search(
 
 
 def extension_days(request: Mapping[str, Any]) -> Sequence[int]:
-    """Return the lengths in days of the extensions on offer; with DurationHours, only that length."""
+    """Return the lengths in days of the extensions on offer.
+
+    If the request has DurationHours, only the extension of exactly that length is on offer.
+    """
     hours = request.get("DurationHours")
     return [each for each in _EXTENSION_DAYS if hours is None or each * DAY_H == hours]
 

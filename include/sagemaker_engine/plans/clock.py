@@ -1,7 +1,8 @@
-"""Clock and catalogue of the training plans of one engine: a file of its state folder.
+"""Clock and catalogue of the training plans of one engine, stored in a file of the engine's state folder.
 
-The clock of the plans can be moved ahead, so that a window of days passes in a moment. Responses state times by the
-clients' clock: moving the plans' clock ahead by an hour brings each window an hour nearer.
+The plans' clock can be moved ahead of the machine's clock, so that a window of days passes in a moment. The
+times in responses are those of the clients' clock, which is not moved. If the plans' clock is moved ahead
+by one hour, responses therefore state each window one hour earlier than before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _AHEAD, _ADVANCE, _CATALOGUE = "ahead_s", "advance_s", "catalogue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanClock:
-    """The clock of the plans, `ahead_s` seconds ahead of the machine's, and their catalogue."""
+    """Clock and catalogue of the training plans. The clock is `ahead_s()` seconds ahead of the machine's clock."""
 
     path: Path
     wall: Callable[[], float] = time.time

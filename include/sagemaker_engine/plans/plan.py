@@ -74,7 +74,7 @@ class Reservation:
         return self.instances - (servers.count * servers.spare_each if servers else 0)
 
     def status(self, now: float) -> str:
-        """Return the plan's status: Scheduled also between two windows, Expired after the last one."""
+        """Return the status: Active in a window, Scheduled before and between windows, Expired after the last."""
         statuses = {each.status(now) for each in self.windows}
         return next(each for each in ("Active", "Scheduled", "Expired") if each in statuses)
 

@@ -1,4 +1,7 @@
-"""Tables of training plans, offers, and the instances of plans that jobs use. Times are on the plans' clock."""
+"""Database tables: training plans, offers, and the number of instances that each job uses in its plan.
+
+Times are on the plans' clock.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class PlanNameTakenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """A plan that was bought, with its extensions as JSON (wire names, times on the plans' clock)."""
+    """A plan that was bought.
+
+    `extensions` are JSON objects with the member names of the API. Their times are on the plans' clock.
+    """
 
     arn: str
     name: str

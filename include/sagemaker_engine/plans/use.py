@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def plan_arn_of(request: Mapping[str, Any]) -> str | None:
-    """Return the ARN of the plan in which a job runs, or None; for InstancePreferences, the plan of the first entry."""
+    """Return the ARN of the plan in which a job runs, or None if the job has no plan.
+
+    If the request names plans in InstancePreferences, the job runs in the first plan of the first entry.
+    """
     resources = request.get("ResourceConfig") or {}
     preferred: Mapping[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
     arns = [resources.get("TrainingPlanArn"), *preferred.get("TrainingPlanArns", ())]

@@ -194,9 +194,9 @@ class Reaper:
     """Removes files in one thread, which runs only while there are files to remove.
 
     On a file system that discards freed blocks at once, removing one file that had reached the disk took 4 ms
-    (measured). Without the thread every overwriting put would take that long. The thread is not a daemon: a process
-    that exits normally removes all files first. Files that it cannot remove, or that a killed process did not remove,
-    are unreferenced blobs, which `ObjectStore.recover` finds.
+    (measured). Without the thread every overwriting put would take that long. The thread is not a daemon, so a
+    process that exits normally removes all files first. If the thread cannot remove a file, or the process is
+    killed first, the file remains as an unreferenced blob, which `ObjectStore.recover` finds.
     """
 
     _waiting: list[Path]
@@ -220,7 +220,7 @@ class Reaper:
             self._work()
 
     def wait(self) -> None:
-        """Return when the removal of all files passed to `remove` so far was tried."""
+        """Wait until the thread has tried to remove all files that were passed to `remove` so far."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_running)
 

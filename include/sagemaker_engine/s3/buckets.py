@@ -18,7 +18,7 @@ _BUCKET_NAME = re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9.-]{1,61})[
 
 
 class BucketTable:
-    """The bucket operations of `ObjectStore`, its only subclass."""
+    """Base class with the bucket operations of the object store. `ObjectStore` is its only subclass."""
 
     index: Index
     blobs: BlobFolder

@@ -123,13 +123,16 @@ def composite(algorithm: str, values: list[str]) -> str | None:
 def combine_crcs(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
     """Return the base64 CRC of the joined pieces, or None if `algorithm` is not a CRC.
 
-    `pieces` are (base64 CRC, length in bytes) in order. The data is not read again: appending one zero byte to
-    a message multiplies its CRC register by a fixed matrix M over GF(2), and n zero bytes by M^n. So
-    crc(A || B) = M^len(B) * crc(A) xor crc(B), and squaring gives M^n in O(log n) products.
-    Source: M. Adler, zlib, crc32_combine.
+    `pieces` are (base64 CRC, length in bytes) in order. The data is not read again. Appending one zero byte to
+    a message multiplies the message's CRC register by a fixed matrix M over GF(2); n zero bytes multiply it by
+    M^n. For a message A followed by a message B of n bytes, therefore:
 
-    Example: the result for the CRC32 of b"a" and that of b"b", each with length 1, is that of
-    b"ab".
+        crc(A followed by B) = M^n * crc(A) xor crc(B)
+
+    Repeated squaring computes M^n in O(log n) products. Source: M. Adler, zlib, crc32_combine.
+
+    Example, in hexadecimal: the CRC32 of b"a" is e8b7be43, and that of b"b" is 71beeff9. Combined, each with
+    length 1, they give 9e83486d, the CRC32 of b"ab".
     """
     if algorithm not in _CRCS:
         return None

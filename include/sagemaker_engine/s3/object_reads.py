@@ -86,8 +86,9 @@ def get_object_attributes(store: ObjectStore, request: S3Request) -> Response:
 def check_conditions(request: S3Request, info: ObjectInfo, *, prefix: str = "") -> None:
     """Check If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC 9110, 13.2.2).
 
-    For the source of a copy, `prefix` is `x-amz-copy-source-`, with which these headers' names begin. In that case
-    PreconditionFailed is raised instead of NotModified.
+    `prefix` is put before these names to get the names of the request's headers. It is empty for a read and
+    `x-amz-copy-source-` for the source of a copy. With a prefix, PreconditionFailed is raised instead of
+    NotModified.
 
     Raises:
         S3Error: PreconditionFailed, NotModified.

@@ -78,9 +78,9 @@ class ObjectStore(BucketTable):
     ) -> ObjectInfo:
         """Store `source` under `key`, replace any existing object, and return the new one.
 
-        `source` is a binary stream, bytes, or the path of a file. With `link=True` the file is hard-linked
-        if the file system allows it: it then belongs to the store, and the caller guarantees that nobody
-        writes to it.
+        `source` is a binary stream, bytes, or the path of a file. With `link=True` a file is hard-linked if the
+        file system allows hard links, and copied otherwise. The store owns a hard-linked file: the caller
+        guarantees that nobody writes to the file afterwards.
 
         Raises:
             S3Error: NoSuchBucket, KeyTooLongError, PreconditionFailed; NoSuchKey, if `condition` requires an
@@ -174,9 +174,9 @@ class ObjectStore(BucketTable):
         return self.blobs.path(self.head(bucket, key).blob)
 
     def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:
-        """Hard-link `target` to the object's file, or copy the file across file systems.
+        """Make `target` a hard link to the object's file, or a copy if the file system allows no hard link.
 
-        A write into a linked file in place changes the stored object: mount it read-only.
+        Writing to a hard link in place changes the stored object, so the caller must mount `target` read-only.
         """
         return self._with_blob(bucket, key, lambda path: _link_or_copy(path, target))[0]
 
@@ -241,9 +241,10 @@ class ObjectStore(BucketTable):
         attributes: ObjectAttributes | None = None,
         condition: WriteCondition = ALWAYS,
     ) -> ObjectInfo:
-        """Copy the object `source` to `target`, both (bucket, key), by hard link and with the same ETag.
+        """Copy the object `source` to `target` by hard link, with the same ETag.
 
-        `attributes` replace the source's attributes; None keeps them.
+        `source` and `target` are (bucket, key) pairs. `attributes` replace the source's attributes; None keeps
+        them.
 
         Raises:
             S3Error: NoSuchBucket, NoSuchKey, KeyTooLongError, PreconditionFailed.

@@ -99,7 +99,8 @@ def delete_objects(store: ObjectStore, request: S3Request) -> Response:
     """Answer DeleteObjects: up to 1,000 keys in one transaction.
 
     Raises:
-        S3Error: MalformedXML: also if there are no keys or more than 1,000.
+        S3Error: MalformedXML, if the document is not valid, has an empty key, or has no keys or more than
+            1,000.
     """
     root = read_xml(Payload(request).document(), "Delete")
     keys = [item.findtext("Key") or "" for item in root.findall("Object")]

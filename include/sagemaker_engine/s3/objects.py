@@ -116,7 +116,11 @@ class UploadInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCondition:
-    """Condition of a write: its key must be absent, or must have an object with this ETag ("*" for any)."""
+    """Condition of a write, checked against the current object under its key. The default allows any write.
+
+    `must_be_absent` requires that there is no object. `etag` requires an object with this ETag, or any object
+    if it is "*".
+    """
 
     must_be_absent: bool = False
     etag: str | None = None

@@ -35,7 +35,9 @@ class AwsChunkedBody:
         self.trailers: dict[str, str] = {}
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer` and return the number of bytes read, which is below its size only at the end.
+        """Fill `buffer` and return the number of bytes read.
+
+        The number is smaller than the size of `buffer` only at the end of the upload.
 
         Raises:
             S3Error: IncompleteBody.

@@ -125,10 +125,10 @@ class SandboxCluster:
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
-        """Return the path by which this machine opens `path` of an instance that has not been started yet.
+        """Return the path on this machine of the file or folder `path` in an instance.
 
-        The instance needs a mount namespace. The returned path becomes invalid when the namespace ends; a file that
-        was opened by it remains usable.
+        The instance must have a mount namespace and must not have been started yet. The returned path becomes
+        invalid when the namespace ends. A file that was opened through this path remains usable.
         """
         folder = next(each.folder for each in self.plan.instances if each.name == instance)
         return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")

@@ -113,8 +113,8 @@ def _reap(names: dict[int, str], control: Control) -> None:
 def _bind_to_parent(parent: int, line: socket.socket) -> None:
     """Make this process end with its parent, even if the parent dies before this call.
 
-    A process in its own PID namespace cannot see whether its parent outside is alive, so the parent answers over the
-    socket `line`.
+    If this process has its own PID namespace, it cannot see whether its parent, outside of it, is still alive.
+    So it sends a byte over the socket `line` and exits if the parent does not send one back.
     """
     linux.die_with_parent(parent)
     line.send(b".")

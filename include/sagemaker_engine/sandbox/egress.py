@@ -1,9 +1,9 @@
 """HTTP proxy through which an instance reaches the internet; it runs outside of the instance's network.
 
-On SageMaker a job reaches the internet unless it requests network isolation; pip install of a requirements.txt needs
-that. An instance's network has no route, so its programs get this proxy's address in HTTP_PROXY and HTTPS_PROXY. The
-proxy forwards to this machine's own proxy if one is configured. It rejects this machine's own addresses, which a host
-on AWS cannot reach either.
+On SageMaker a job reaches the internet unless it requests network isolation. For example, pip needs the
+internet to install a requirements.txt. An instance's network has no route, so its programs get this
+proxy's address in HTTP_PROXY and HTTPS_PROXY. The proxy forwards to this machine's own proxy if one is
+configured. It rejects this machine's own addresses, which a host on AWS cannot reach either.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ class EgressProxy:
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for this machine."""
+        """Connect to the host: try its addresses in order and return the first connection that succeeds.
+
+        Raise ForbiddenTargetError if the next address to try belongs to this machine.
+        """
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))

@@ -24,7 +24,10 @@ _READ_BYTES = 1 << 16
 
 
 class FolderWatch:
-    """Detects files that are created, written or moved under some folders after `begin`; folders do not count."""
+    """Detects files that are created, written or moved under some folders after `begin`.
+
+    A subfolder that is created or moved there does not count, but the files in it do.
+    """
 
     def __init__(self, folders: Iterable[Path]) -> None:
         """Prepare the watch; the folders need not exist before `begin`."""
@@ -64,7 +67,10 @@ class FolderWatch:
             self._descriptor = None
 
     def _watch_all(self, descriptor: int) -> bool:
-        """Watch all folders that exist now; return whether one that was not watched before has a file."""
+        """Watch all folders that exist now, and their subfolders.
+
+        Return whether a folder that was not watched before contains a file.
+        """
         before, self._watched = self._watched, set()
         for folder in self._folders:
             for parent, _, _ in os.walk(folder):

@@ -24,8 +24,9 @@ class Overlay:
 class Instance:
     """One instance: its identity, its mounts and its process 1.
 
-    - `binds`, `read_only`: (host path, path inside) pairs; `binds` in mounting order.
-    - `volumes`: paths inside that are separate disks (tmpfs), empty and limited in size, so that they can become full.
+    - `binds`, `read_only`: (host path, path in the instance) pairs; `binds` in mounting order.
+    - `volumes`: paths in the instance at which separate disks (tmpfs) are mounted. Each disk is empty at first
+      and limited in size, so that it can become full.
     - `descriptor`: inherited file descriptor for stdout and stderr.
     """
 
@@ -46,12 +47,13 @@ class Instance:
 class ClusterPlan:
     """All instances of one job, and their common settings.
 
-    - `ports`: loopback ports inside every instance that are served from outside, by purpose (`engine`, `egress`).
-      They need the feature `net`.
+    - `ports`: purpose (`engine` or `egress`) -> loopback port in every instance. A program outside of the
+      instance serves it. Ports need the feature `net`.
     - `needed`: host paths outside the system folders that are visible, read-only.
-    - `private`: host folders that are empty inside, even if a visible folder contains them.
+    - `private`: host folders that appear empty in the instance, even if a visible folder contains them.
 
-    If a path in one list is below a path in the other, the longer path applies. A path in both lists is visible.
+    If a path in `needed` is below a path in `private`, or the reverse, the list with the longer path applies
+    to everything below that path. A path in both lists is visible.
     """
 
     instances: list[Instance]

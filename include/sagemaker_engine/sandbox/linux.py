@@ -84,7 +84,7 @@ def unshare(kinds: Namespace) -> None:
 
 
 def join_namespaces(pid: int, kinds: Iterable[Namespace] = tuple(NAMESPACE_FILES)) -> None:
-    """Join the namespaces of a process, of these kinds, that differ from this process's own.
+    """Join the namespaces of the process `pid`, if they are of these kinds and differ from this process's own.
 
     A PID namespace applies only to children that are forked afterwards.
 

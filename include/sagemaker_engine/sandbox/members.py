@@ -106,10 +106,11 @@ def memory_bytes(pid: int, proc: Path = _PROC) -> int:
 
 
 def training_process(first: int) -> int | None:
-    """Return the process id of a rank of an instance; None after the instance's end.
+    """Return the process id of a rank of the instance whose process 1 is `first`; None after the instance's end.
 
-    It is the first process with RANK in its environment. If no RANK is visible, because the programs are forks of the
-    warm parent (package `warm`), it is the largest process besides process 1, or process 1 if it is the only one.
+    The rank is the first process with RANK in its environment. RANK is not visible if the programs are forks
+    of the warm parent (package `warm`). In that case, return the largest process other than process 1, or
+    process 1 if there is no other.
     """
     found, rank = _scanned(first)
     for _ in range(_RESCANS):
@@ -132,10 +133,10 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def _scanned(first: int) -> tuple[list[Member], Member | None]:
-    """Return the processes of the instance whose process 1 is `first`, and a rank; None without a rank.
+    """Return the processes of the instance whose process 1 is `first`, and its first rank (None without a rank).
 
-    The rank is the first one in the list. A rank has RANK in its environment, and its parent does not, which
-    excludes data loaders.
+    A rank is a process that has RANK in its environment and whose parent does not. The condition on the
+    parent excludes data loaders.
     """
     found = members(first)
     ranks = {each.pid for each in found if _has_rank(each.pid)}

@@ -18,9 +18,9 @@ def ip_program() -> str | None:
 
 
 def instance_address(index: int, *, own_network: bool) -> str:
-    """Return the address of the instance with this index, from 0.
+    """Return the address of the instance number `index`, counted from 0.
 
-    Without a network namespace the instances share the machine's network, and each gets a loopback address.
+    Without `own_network` the instances share the machine's network, and each gets a loopback address.
     """
     high, low = divmod(index + 11, 256)
     return f"{10 if own_network else 127}.77.{high}.{low}"

@@ -35,10 +35,10 @@ class SearchKind:
 
     Attributes:
         noun: name of the kind in the log.
-        link: member of a job's stored request; its value is the ARN of the job's search.
-        stopping: members of the state of a stopping search.
-        failed: members of the state of a failed search.
-        end_key: member of the state with the time of the end.
+        link: key in a job's stored request under which the ARN of the job's search is stored.
+        stopping: keys and values that are set in the state of a search when its stop is requested.
+        failed: keys and values that are set in the state of a search when it fails.
+        end_key: key in the state under which the time of the end is stored.
     """
 
     noun: str
@@ -126,7 +126,7 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _stop_columns(self, reason: str) -> dict[str, Any]:
-        """Return columns of a job's stored row, name -> value, which record that the search stops the job.
+        """Return the columns (name -> value) to set in a job's row to record that the search stops the job.
 
         `reason` is the reason for the stop.
         """
@@ -147,10 +147,12 @@ class Search(ABC, Generic[Row, Job]):
         """
 
     def _poll(self, job: Job) -> Job | None:
-        """Launch the job if it was not launched, record its result if it has ended, and return the job.
+        """Update one job of the search and return it, or return None if its row was removed.
 
-        A deleted job is recorded as failed; a job that should stop is stopped. If the search is ending, remove a job
-        that was not launched and return None.
+        - A job that was not launched is launched. If the search is ending, its row is removed instead.
+        - A deleted job is recorded as failed.
+        - The result of a job that has ended is recorded.
+        - A job that the search has stopped but that is still in progress is stopped.
         """
         if job.result is not None:
             return job

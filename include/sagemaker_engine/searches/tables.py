@@ -55,14 +55,17 @@ class SearchRow:
         return self.status not in RUNNING_STATUSES
 
     def job_suffix(self, number: int) -> str:
-        """Return 8 hexadecimal digits for the name of a job. They differ if a later search has the same name."""
+        """Return 8 hexadecimal digits for the name of the job `number`.
+
+        A later search with the same name gets different digits, because they depend on the search's creation time.
+        """
         text = f"{self.arn} {self.created_at!r} {number}"
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchJob(ABC):
-    """Stored row of a search's job. It exists as soon as the search has decided on the job.
+    """Stored row of one job of a search. The row is inserted before the job is created.
 
     Attributes:
         number: number of the job within the search, from 0.
@@ -153,10 +156,10 @@ class SearchTables(ABC, Generic[Row, Job]):
     def change(
         self, name: str, change: Callable[[dict[str, Any]], None], *, at: float, stop: bool = False
     ) -> None:
-        """Edit the state of a search in place by `change`, in one transaction.
+        """Edit the state of a search in one transaction: `change` receives the state and modifies it in place.
 
-        `at` is the time of the change in epoch seconds. With `stop` it is also recorded as the time
-        of the stop request, unless an earlier one is recorded.
+        `at` is the time of the change in epoch seconds. With `stop`, `at` is also stored as the time of the stop
+        request, unless a stop was already requested.
 
         Raises:
             UnknownSearchError: No search has this name.

@@ -1,4 +1,7 @@
-"""Thread that advances all searches of one kind. It polls while a search runs, and otherwise sleeps."""
+"""Thread that advances all searches of one kind, such as all tuning jobs.
+
+It polls the searches while one of them is running, and otherwise sleeps.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ class SearchThread(Generic[Row, Job]):
         self.wake()
 
     def stop(self) -> None:
-        """End the thread after a last poll, which ends searches whose jobs have all ended. Wait up to 5 s."""
+        """Poll a last time and end the thread; wait up to 5 s for its end.
+
+        The last poll ends the searches whose jobs have all ended.
+        """
         deadline = time.monotonic() + LAST_ROUNDS_S
         self._stopping.set()
         self.wake()

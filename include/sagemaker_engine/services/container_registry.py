@@ -34,7 +34,10 @@ class _FailureError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRegistry:
-    """Handlers of the registry. `account` is the default registry; `image_files` is the images folder."""
+    """Handlers of the registry.
+
+    `account` is the registry id for requests without `registryId`. `image_files` is the images folder.
+    """
 
     account: str
     image_files: Path
@@ -99,9 +102,9 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return a repository's tags in the table of AWS's images.
+    """Return the tags of a repository that the table of AWS's images lists.
 
-    A digest that is given without a tag is compared with the digests of these tags.
+    If a request gives a digest without a tag, the digest is compared with the digests of these tags.
     """
     known = aws_images().repositories.get(repository)
     return sorted(known.tags) if known else ()

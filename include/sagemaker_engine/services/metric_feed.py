@@ -32,7 +32,7 @@ FILES = (metrics.FILE_NAME, host_metrics.FILE_NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFeed:
-    """CloudWatch as a WSGI application that is up to date with all metrics of jobs."""
+    """A WSGI application for CloudWatch. It reads the jobs' new metrics before it answers a request."""
 
     settings: EngineSettings
     store: JobStore

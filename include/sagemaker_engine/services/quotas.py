@@ -72,7 +72,10 @@ class Quotas:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def changed(self) -> dict[str, dict[str, float]]:
-        """Return the changed values: region (`*` for all) -> name or glob -> value."""
+        """Return the changed values by region, then by quota.
+
+        An outer key is a region, or `*` for all regions. An inner key is the name of a quota, or a glob over names.
+        """
         try:
             found: dict[str, dict[str, float]] = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -98,9 +101,9 @@ class Quotas:
     def room_for(
         self, store: JobStore, kind: ResourceKind, request: Mapping[str, Any], region: str
     ) -> Iterator[None]:
-        """Check that the quotas allow a job in addition to the running ones; the `with` block must store the job.
+        """Check that the quotas allow a job in addition to the running ones. Store the job inside the `with` block.
 
-        No other job is checked until the block ends.
+        No other job is checked until the block ends, so that two jobs together cannot exceed a quota.
 
         Raises:
             ServiceError: ResourceLimitExceeded, in the service's wording.
@@ -128,9 +131,10 @@ class Quotas:
 
 
 def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances that a job uses per quota. For InstancePreferences, the first entry counts.
+    """Return the number of instances that a job uses, by the name of the quota that limits them.
 
-    Instances of a training plan are reserved, and do not count.
+    If the job has InstancePreferences, the first entry counts. Instances of a training plan are reserved and do
+    not count.
     """
     found: Counter[str] = Counter()
     if plan_arn_of(request) is not None:

@@ -1,4 +1,4 @@
-"""SageMaker's services that identify operations by path, such as InvokeEndpoint: all of them are rejected."""
+"""SageMaker services that identify operations by path, such as InvokeEndpoint. Every operation is rejected."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeServices:
-    """A WSGI application that rejects every request, with the reason why the engine lacks its operation.
+    """A WSGI application that rejects every request. The error explains why the engine lacks the operation.
 
-    It gets the requests that are signed as `signing_name` and have no X-Amz-Target.
+    The application gets the requests that are signed as `signing_name` and have no X-Amz-Target header.
     """
 
     signing_name: str

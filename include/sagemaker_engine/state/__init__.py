@@ -1,1 +1,1 @@
-"""State of an engine on disk: one SQLite file for jobs and searches, its lock, its settings."""
+"""State of an engine on disk: the SQLite file of its jobs and searches, and the engine's lock and settings."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
     """Return the states that the job has reached so far, in order.
 
-    Each state is a dict of members of the event's detail, such as `ProcessingJobStatus`.
+    Each state is a dict. Its keys are members of the event's detail, such as `ProcessingJobStatus`.
     """
     if job.kind is ResourceKind.TRAINING:
         transitions = job.state["SecondaryStatusTransitions"]

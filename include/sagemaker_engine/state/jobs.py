@@ -20,7 +20,7 @@ class ResourceKind(StrEnum):
 
     @property
     def status_key(self) -> str:
-        """Return the wire name of the kind's status member."""
+        """Return the wire name of the member with the job's status, such as `TrainingJobStatus`."""
         return f"{self.wire_name}Status"
 
 
@@ -68,8 +68,8 @@ class JobRow:
 class JobQuery:
     """Filter and order of a job listing. A filter that is None or empty matches every job.
 
-    `order_by` is a column: name, created_at or status. `after` is the `(order value, name)` of the last job
-    of the previous page. Times are epoch seconds.
+    `order_by` is a column: name, created_at or status. `after` is the position of the last job of the previous
+    page: (its value in the `order_by` column, its name). Times are epoch seconds.
     """
 
     statuses: frozenset[str] = field(default_factory=frozenset)

@@ -122,8 +122,9 @@ class JobStore:
     ) -> JobRow:
         """Edit the state in place with `change`, in one transaction, and return the job.
 
-        Nothing is written if `change` raises or changes nothing, or if `when` returns False for the job's row in this
-        transaction. Otherwise the modification time is updated; it never decreases.
+        Nothing is written if `change` raises, if it leaves the state as it is, or if `when` returns False. `when`
+        gets the job's row as read in this transaction. If the state is written, the modification time is updated;
+        it never decreases.
 
         Raises:
             UnknownJobError: The job does not exist.
@@ -173,7 +174,8 @@ class JobStore:
     def set_runner(self, kind: ResourceKind, name: str, *, pid: int, start_ticks: int) -> None:
         """Record the process that supervises the job.
 
-        `start_ticks` (clock ticks since boot) distinguishes it from a later process with the same pid.
+        `start_ticks` is the process's start time in clock ticks since boot. It distinguishes this process from a
+        later one with the same pid.
 
         Raises:
             UnknownJobError: The job does not exist.

@@ -1,4 +1,7 @@
-"""An engine as a separate process for tests of any client, with control of its faults and its training plans' clock."""
+"""A running engine for tests: a separate process that any AWS client can use.
+
+Functions of this module set the engine's faults and move its clock for training plans ahead.
+"""
 
 from __future__ import annotations
 

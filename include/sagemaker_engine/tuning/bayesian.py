@@ -1,7 +1,8 @@
-"""Bayesian search: the point with the highest expected improvement by a Gaussian process over the history.
+"""Bayesian search: suggests the point with the highest expected improvement.
 
-The service uses the same method (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). A suggestion is
-a function of history and seed, without other state.
+The expectation comes from a Gaussian process that is fitted to the history of trials. The service uses the same
+method (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). A suggestion is a function of history
+and seed, without other state.
 """
 
 from __future__ import annotations
@@ -90,7 +91,11 @@ def without_outliers(losses: Floats) -> Floats:
 
 
 def thinned(losses: Floats, num: int) -> list[int]:
-    """Return the sorted indices of `num` losses: half of them the best, the others evenly spread over the rest."""
+    """Return the sorted indices of at most `num` losses.
+
+    Half of the indices are those of the lowest losses. The other half is evenly spread over the ranks of the
+    remaining losses.
+    """
     order = losses.argsort(kind="stable")
     if len(order) <= num:
         return list(range(len(order)))
@@ -109,11 +114,11 @@ def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
 def _most_promising(
     space: Space, process: GaussianProcess, running: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Return the candidate with the largest expected improvement, a position from 0 to 1 per range.
+    """Return the candidate with the largest expected improvement, as one position from 0 to 1 for each range.
 
-    The first candidates are random or near the best observed points. Each later round tries
-    candidates nearer to the best one of the round before. Candidates that are equal to an observed
-    point or near a running trial are avoided.
+    The first candidates are random or near the best observed points. Each later round tries candidates nearer
+    to the best candidate of the previous round. A candidate is avoided if it equals an observed point or is
+    near a running trial.
     """
     is_categorical = process.kernel.is_categorical
     centers = process.points[process.losses.argsort(kind="stable")[:NUM_CENTERS]]
@@ -154,9 +159,10 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Round the positions of integers and categories to the centers of their intervals.
+    """Round the positions of integers and categories to the exact positions of their values.
 
-    Changes `shares` in place and returns it.
+    Each integer and each category covers an interval of the range's scale, and its position is the interval's
+    center (`Range.share_of`). Changes `shares` in place and returns it.
     """
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:

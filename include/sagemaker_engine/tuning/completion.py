@@ -1,4 +1,4 @@
-"""TuningJobCompletionCriteria: conditions on the results so far that end a search."""
+"""TuningJobCompletionCriteria: conditions that end a search, evaluated on its results so far."""
 
 from __future__ import annotations
 

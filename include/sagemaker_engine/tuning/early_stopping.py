@@ -60,7 +60,10 @@ class Hyperband:
         return count
 
     def bracket_of(self, number: int) -> int:
-        """Return the bracket of a trial, from 0; brackets get trials in Hyperband's proportions."""
+        """Return the index of a trial's bracket; the first bracket is 0.
+
+        Each bracket gets the share of the trials that Hyperband gives it.
+        """
         total = self.num_brackets
         weights = [
             math.ceil(total * REDUCTION_FACTOR ** (total - 1 - s) / (total - s))

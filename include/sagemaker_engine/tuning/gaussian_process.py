@@ -1,10 +1,11 @@
 """Gaussian process: expected losses at any point, from observed losses.
 
-Points are rows of positions from 0 to 1 on the scales of the ranges; losses have mean 0 and variance 1. The kernel is a
-Matern 5/2 with a length for each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning
-Algorithms", NeurIPS 2012, and in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021).
-Lengths and noise are the most probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian
-Optimization Performs Great in High Dimensions", ICML 2024). The module is independent of searches.
+A point is one row of an array. It has one position from 0 to 1 per range, on the scale of that range. Losses have
+mean 0 and variance 1. The kernel is a Matern 5/2 with a length for each dimension, as in Snoek et al., "Practical
+Bayesian Optimization of Machine Learning Algorithms", NeurIPS 2012, and in the service (Perrone et al., "Amazon
+SageMaker Automatic Model Tuning", KDD 2021). Lengths and noise are the most probable ones under BoTorch's default
+priors (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High Dimensions", ICML 2024). The module is
+independent of searches.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class GaussianProcess:
         return cls(kernel, points, losses, noises, factor)
 
     def believing(self, points: Floats) -> GaussianProcess:
-        """Return the process with its own predictions at these points as observations without noise.
+        """Return a process that treats its predictions at these points as further observations without noise.
 
-        The process then has no uncertainty at these points. Source: the "kriging believer" of Ginsbourger et al.,
-        "Kriging is Well-Suited to Parallelize Optimization", 2010.
+        The new process then has no uncertainty at these points. Source: the "kriging believer" of Ginsbourger et
+        al., "Kriging is Well-Suited to Parallelize Optimization", 2010.
         """
         expected, _ = self.predict(points)
         return GaussianProcess.of(

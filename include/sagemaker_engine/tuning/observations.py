@@ -1,9 +1,10 @@
 """Observations of trials for the search algorithms: a search's own, and those inherited from its parents.
 
 A search with a warm start inherits the observations of its parents' trials. IdenticalDataAndAlgorithm uses their
-objectives unchanged. With TransferLearning, data or algorithm differ: the first trials repeat the parents' best points,
-and the parents' objectives are then shifted by the median difference at these points. Both types omit points outside of
-the new ranges. Warm starts are not recursive: what a parent itself inherited is not passed on.
+objectives unchanged. TransferLearning allows other data or another algorithm. Its first trials repeat the parents'
+best points. The parents' objectives are then shifted by the median difference between new and old objectives at
+these points. Both types omit points outside of the new ranges. Warm starts are not recursive: a search does not
+inherit the observations that a parent itself inherited.
 """
 
 from __future__ import annotations
@@ -68,17 +69,19 @@ def inherited_observations(
 def points_to_repeat(inherited: Sequence[Observation], *, max_jobs: int) -> list[Point]:
     """Return the parents' points with which a TransferLearning search begins.
 
-    These are the first distinct points: a third of `max_jobs`, at most MAX_REPEATED, at least one.
+    These are the first distinct points of `inherited`. Their number is a third of `max_jobs`, but at least 1
+    and at most MAX_REPEATED.
     """
     distinct = list({tuple(sorted(each.point.items())): each.point for each in inherited}.values())
     return distinct[: max(1, min(MAX_REPEATED, max_jobs // 3))]
 
 
 def moved(inherited: Sequence[Observation], own: Sequence[Observation]) -> list[Observation]:
-    """Return the parents' results, shifted by the median difference between the new search and the parents.
+    """Return the parents' observations with shifted objectives; empty if the shift is not yet known.
 
-    The difference is measured at points that both have tried. The result is empty until such a point has a result
-    in the new search. Results at points that the new search has tried are omitted.
+    The shift is the median of (new objective - parents' objective) over the points that the new search and a
+    parent have both tried. It is known once the new search has an objective at such a point. Observations at
+    points that the new search has tried are omitted.
     """
     known = {tuple(sorted(each.point.items())): each.objective for each in reversed(inherited)}
     differences = [

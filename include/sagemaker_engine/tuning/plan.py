@@ -55,7 +55,7 @@ class TuningPlan:
 
     @property
     def maximize(self) -> bool:
-        """True if a higher objective is better, which is the same for all definitions."""
+        """True if a higher objective is better. The direction is the same for all definitions."""
         return self.definitions[0].maximize
 
     @property
@@ -116,7 +116,11 @@ def read_definitions(request: Mapping[str, Any]) -> tuple[Definition, ...]:
 def read_hyperband(
     config: Mapping[str, Any], definitions: tuple[Definition, ...]
 ) -> Hyperband | None:
-    """Return the resources of Hyperband; None if MaxResource is neither given nor can be inferred."""
+    """Return Hyperband with its smallest and largest resource.
+
+    If the request does not give MaxResource, it is the largest number of epochs in the definitions' static
+    hyperparameters (EPOCH_KEYS). If a definition then has no such number, the result is None.
+    """
     given = config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
     highest = given.get("MaxResource")
     if highest is None:
@@ -130,10 +134,14 @@ def read_hyperband(
 def with_chosen_ranges(ranges: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Convert AutoParameters to ranges or fixed values; return (ParameterRanges, fixed values by name).
 
-    An AutoParameter becomes a range if its hint is a positive number; otherwise the hint is its fixed value.
+    An AutoParameter becomes a range if its ValueHint is a positive number; otherwise the hint is its fixed
+    value.
 
-    The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
-    between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times.
+    The service does not document the ends of the range. The engine uses:
+
+    - for an integer hint: a quarter of the hint to four times the hint
+    - for another hint below 1: a tenth of the hint to ten times the hint, but at most 0.99
+    - for any other hint: a tenth of the hint to ten times the hint
     """
     chosen: dict[str, Any] = {key: list(value) for key, value in ranges.items()}
     fixed = {}

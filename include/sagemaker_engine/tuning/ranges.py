@@ -161,7 +161,7 @@ def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
     """Return the space of a ParameterRanges structure. AutoParameters are ignored.
 
     Raises:
-        RangeError: A range is empty, is not a number, or does not support its scaling.
+        RangeError: A range is empty, an end of it is not a number, or it does not support its scaling.
     """
     found = [
         _numeric(each, kind)

@@ -1,4 +1,4 @@
-"""Results of trials as the service's structures: summaries, counters, the best."""
+"""Results of trials in the service's structures: summaries, counters and the best trial."""
 
 from __future__ import annotations
 

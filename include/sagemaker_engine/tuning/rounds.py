@@ -203,7 +203,10 @@ class TuningSearch(Search[TuningRow, TrialRow]):
 
 
 def progress_in(trials: list[TrialRow], plan: TuningPlan) -> SearchProgress:
-    """Return the progress of the search over the ended trials, in the order of their ends."""
+    """Return the progress of the search.
+
+    It is calculated from the objectives of the ended trials, in the order in which the trials ended.
+    """
     objectives = [
         value
         for each in in_order_of_end(trials)

@@ -1,7 +1,7 @@
-"""Hyperband's sampler: Optuna's TPE over a study that is rebuilt from the history.
+"""Hyperband's sampler: Optuna's TPE (tree-structured Parzen estimator). Its study is rebuilt from the history.
 
-TPE ranks early-stopped trials by the last step that they reached and their value at that step, which the Gaussian
-process (`bayesian`) cannot use. A suggestion takes 5 ms of CPU.
+TPE ranks early-stopped trials by the last step that they reached, and at the same step by their value. The Gaussian
+process (`bayesian`) cannot use such a ranking. A suggestion takes 5 ms of CPU.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NUM_CANDIDATES = 96
 
 
 def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: int) -> Point:
-    """Return a point by TPE over the history.
+    """Return the next point that TPE suggests for the history.
 
-    Running trials count as bad trials, so that parallel trials are not near each other. Trials that were stopped
-    early count by the objective values that they had logged.
+    Running trials count as bad trials, so that parallel trials are not near each other. Trials that were
+    stopped early count by the objective values that they had logged.
     """
     sampler = optuna.samplers.TPESampler(
         seed=seed, n_startup_trials=1, n_ei_candidates=NUM_CANDIDATES
@@ -65,7 +65,10 @@ def _trial(
 
 
 def _distribution(given: Range) -> BaseDistribution:
-    """Return Optuna's distribution for a range. ReverseLogarithmic is a logarithmic distribution of 1 - x."""
+    """Return Optuna's distribution for a range.
+
+    For a range with ReverseLogarithmic scaling, it is a logarithmic distribution of (1 - value).
+    """
     if given.kind is RangeKind.CATEGORICAL:
         return CategoricalDistribution(tuple(given))
     is_log = given.scaling in {RangeScaling.LOGARITHMIC, RangeScaling.REVERSE_LOGARITHMIC}

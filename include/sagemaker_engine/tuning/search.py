@@ -43,10 +43,14 @@ def suggest(
 
     Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube.
 
-    A grid search takes the first untried point. In all other searches, a point that was tried before is
-    replaced by a random one, at most 31 times. After that, a space of at most 100,000 points gives its first
-    untried point. A larger space may therefore repeat a point; a smaller one does so only if all its points
-    were tried. If the space is empty, every trial gets the empty point.
+    A grid search takes the first untried point. All other searches replace a point that was tried before by a
+    random point, at most 31 times. After 31 replacements, the size of the space decides:
+
+    - At most 100,000 points: the search takes the first untried point. It repeats a point only if all were
+      tried.
+    - More points: the search takes the last random point, which may be a repeated one.
+
+    If the space is empty, every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is TuningStrategy.GRID:

@@ -38,7 +38,10 @@ class TrialRow(SearchJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRow(SearchRow):
-    """Stored row of one tuning job; `inherited` has the results of its parents' trials at its creation."""
+    """Stored row of one tuning job.
+
+    `inherited` has the results that the trials of the parent tuning jobs had when this job was created.
+    """
 
     status_key: ClassVar[str] = STATUS_KEY
 

@@ -20,9 +20,9 @@ _TAKEN_OVER = (
 
 
 def trial_name(tuning: TuningRow, number: int) -> str:
-    """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, the same at every call.
+    """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, which is the same at every call.
 
-    `number` counts from 0, the name from 001.
+    `number` starts at 0, and NNN in the name starts at 001.
     """
     return f"{tuning.name}-{number + 1:03d}-{tuning.job_suffix(number)}"
 
@@ -52,7 +52,10 @@ def training_request(
 
 
 def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig of a definition's trials, with the first of several instance types."""
+    """Return the ResourceConfig of a definition's trials.
+
+    If the definition gives several instance types (InstanceConfigs), the first one is used.
+    """
     if "ResourceConfig" in template:
         return dict(template["ResourceConfig"])
     tuning = template.get("HyperParameterTuningResourceConfig", {})

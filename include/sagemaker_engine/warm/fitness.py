@@ -17,7 +17,7 @@ class UnfitError(Exception):
 
 
 class ProgramKind(StrEnum):
-    """Forms in which an interpreter's command line names its program."""
+    """Ways to give a program on Python's command line: a script, `-m` and a module, or `-c` and a command."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -131,7 +131,10 @@ def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
 
 
 def package_stamps(import_path: Iterable[str]) -> dict[str, int]:
-    """Return the modification time in ns of each folder with packages; installing or removing one changes it."""
+    """Return the modification time, in ns, of each folder of installed packages in `import_path`.
+
+    The time of a folder changes when a package is installed in it or removed from it.
+    """
     stamps = {}
     for folder in import_path:
         if not folder.endswith("-packages"):

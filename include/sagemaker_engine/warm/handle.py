@@ -62,9 +62,9 @@ class WarmParent:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Make sure that the warm parent is running, without a wait until it is ready.
+        """Start the warm parent if it is not running; do not wait until it is ready.
 
-        If an earlier engine left its parent running, it is adopted; otherwise a new process starts.
+        A parent that an earlier engine left running is adopted. If there is none, a new process starts.
         Raises OSError if the process cannot be started.
         """
         with self._lock:
@@ -108,10 +108,10 @@ class WarmParent:
 
 
 def _find(folder: Path) -> ParentProcess | None:
-    """Return the running parent of an earlier engine, found by `folder/parent.json`; or None.
+    """Return the running parent that an earlier engine recorded in `folder/parent.json`, or None.
 
-    A parent that runs other files or packages than this engine (another `source`) is killed, and
-    the result is None.
+    If the parent's files or packages are not those of this engine (its `source` digest differs), the parent is
+    killed and the result is None.
     """
     try:
         found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
@@ -162,7 +162,7 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
 def install_stubs(folder: Path, *, real_python: Path, base_python: Path) -> None:
     """Write stubs into `folder/bin`, one for each program in `STUBS` that the environment has.
 
-    A stub replaces the program, and starts it as a fork of the warm parent.
+    Jobs call the stub in place of the program. The stub then starts the program as a fork of the warm parent.
 
     Args:
         folder: parent of the folder `bin`.

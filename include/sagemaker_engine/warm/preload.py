@@ -65,10 +65,10 @@ def _import(name: str) -> None:
 
 
 def _preload_toolkits() -> None:
-    """Import AWS's toolkits, to load the modules that they import, then unload the toolkits themselves.
+    """Load the modules that AWS's toolkits import: import the toolkits, then unload only the toolkits themselves.
 
-    They read SAGEMAKER_BASE_DIR and create folders on import, so every program must import them itself. The slow
-    part of that (boto3, numpy, ...) stays loaded.
+    On import, the toolkits read SAGEMAKER_BASE_DIR and create folders, so every program must import them
+    itself. Their slow dependencies (boto3, numpy, ...) stay loaded.
     """
     with (
         tempfile.TemporaryDirectory() as scratch,

@@ -36,13 +36,15 @@ of a normal interpreter takes longer than this.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to run in this process, with the state of the caller (the stub) to apply.
+    """A program to run in this process, with the state to apply before it starts.
 
-    - `invocation`, `command_line`: the parsed command line, and its arguments as given.
+    The caller is the stub that requested the program.
+
+    - `invocation`: the parsed command line; `command_line`: the arguments as given.
     - `environment`, `folder`, `umask`: environment variables, working directory and umask.
     - `ignored`: numbers of the signals that the caller ignores.
     - `limits`: (soft, hard) limit per resource number; `cores`: CPU affinity.
-    - `descriptors`: the caller's file descriptor number -> number in this process.
+    - `descriptors`: number in this process by the caller's file descriptor number.
     - `base_path`: sys.path without the script's folder and PYTHONPATH.
     - `executable`: value of sys.executable.
     """
@@ -194,7 +196,11 @@ def _reseed() -> None:
 
 
 def _set_num_threads(wanted: str | None) -> None:
-    """Apply OMP_NUM_THREADS, which the OpenMP library read only when the parent loaded it."""
+    """Set torch's number of threads to `wanted`, the value of OMP_NUM_THREADS.
+
+    The OpenMP library itself reads this variable only once, when the warm parent loads the library. None or an
+    invalid value changes nothing.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and wanted is not None and wanted.isdigit() and int(wanted) > 0:
         torch.set_num_threads(int(wanted))
@@ -257,10 +263,10 @@ def _report() -> None:
 def leave(code: int, *, linger_s: float = 0.0) -> NoReturn:
     """Exit as the interpreter does, but do not tear down modules.
 
-    A negative `code` ends the process by signal `-code`. `linger_s` is a wait in seconds before the
-    exit.
-    The teardown can hang: torch's process groups join threads that wait for the interpreter lock (seen with gloo,
-    torch 2.13).
+    The teardown can hang: torch's process groups join threads that wait for the interpreter lock (seen with
+    gloo, torch 2.13).
+
+    A negative `code` ends the process by signal `-code`. `linger_s` is a wait in seconds before the exit.
     """
     time.sleep(linger_s)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]  # noqa: SLF001

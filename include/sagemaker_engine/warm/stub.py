@@ -1,8 +1,9 @@
 # ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH123, PTH208
 """Stub of a program inside an instance: a fork of the warm parent does the work, and the stub waits for it.
 
-`handle` copies this file into the stubs' folder under each program's name and fills in REAL_*. It imports only built-in
-modules and no pathlib: its start is most of the cost of a warm program.
+The module `handle` copies this file into the stubs' folder under each program's name and fills in REAL_*.
+The file imports only built-in modules and no pathlib, because the stub's start is most of the cost of a
+warm program.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def receive(link: _socket.socket) -> tuple[bytes, int]:
 
 
 def wait(link: _socket.socket) -> NoReturn:
-    """Forward this process's signals to the program until it ends, and exit in the same way."""
+    """Forward this process's signals to the program until the program ends.
+
+    Then exit in the same way as the program.
+    """
 
     def forward(number: int, _: object) -> None:
         try:

@@ -30,7 +30,10 @@ MAX_DESCRIPTORS = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """State of the parent after its imports; programs that need another state run cold."""
+    """State of the warm parent after its imports.
+
+    A program that needs another state runs cold, in a new interpreter.
+    """
 
     base_path: list[str]
     environment: dict[str, str]

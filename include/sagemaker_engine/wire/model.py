@@ -35,7 +35,9 @@ class ServiceModel:
 
 
 def models_signed_as(signing_name: str) -> list[ServiceModel]:
-    """Return the models of all services that sign as `signing_name`, such as `sagemaker`, `sagemaker-runtime`.
+    """Return the models of all services that sign as `signing_name`.
+
+    Worked: both `sagemaker` and `sagemaker-runtime` sign as `sagemaker`.
 
     Raises FileNotFoundError if botocore is not installed.
     """

@@ -34,8 +34,8 @@ def awaiting_bill(record: RunRecord, *, deployment: str | None = None) -> RunRec
 def began_at(record: RunRecord) -> float:
     """Return the earliest start in the record, of the run or of one of its jobs, in epoch seconds.
 
-    The jobs count because Airflow resets the start of a cleared run. The result is 0 if no start is
-    known.
+    A job can have started before the run, because Airflow resets the start of a cleared run. The result is 0 if
+    no start is known.
     """
     entries = (record.ledger or {}).get("entries", ())
     starts = [record.started_at, *(job.created_at for job in record.jobs)]

@@ -92,9 +92,10 @@ def _scope(table: str, scope: str = "training") -> dict[str, Any]:
 
 
 def _images(table: str, name: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
-    """Yield version, processor, Python, URI and registries of each image in a table; `name` is training or inference.
+    """Yield version, processor, Python, URI and registries of each image in a table.
 
-    A shortened version such as `2.8` has its own entry: the SDK's tag for it may differ from that of the full version.
+    `name` is the part of the table to read: `training` or `inference`. A shortened version such as `2.8` has an
+    item of its own, because the SDK's tag for it may differ from that of the full version.
     """
     scope = _scope(table, name)
     aliases = scope.get("version_aliases", {})
@@ -119,7 +120,7 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return (name, entry) of the sub-entries of a version in an SDK table that describe images.
+    """Return the sub-entries that describe images, as (name, entry), of one version's `entry` in an SDK table.
 
     Hugging Face has a sub-entry per framework version. Only that of the newest PyTorch is returned.
     """

@@ -115,7 +115,8 @@ def ranks_on(instance_type: str) -> int:
 def first_accelerated(instance_types: Sequence[str]) -> str | None:
     """Return the first type with accelerators; if no type has any, the first type. None without types.
 
-    The groups of a job share one image. As with the SDK's estimator, it is an image for the accelerators.
+    The returned type determines the image that all instance groups of a job share. As with the SDK's estimator,
+    a job with accelerators in any group therefore gets an image for accelerators.
     """
     known = catalogue().types
     found = (name for name in instance_types if name in known and known[name].num_accelerators)

@@ -1,8 +1,12 @@
-"""Dated table of the hardware and versions that AWS's strategies support, and of invalid combinations.
+"""Dated table: hardware and versions that AWS's strategies support, and invalid combinations of settings.
 
-A combination applies if all conditions in its `when` are true. A condition is `word` or `!word` (a member of `FLAGS`),
-`name=a|b` or `!name=a|b` (one of `NAMES`), or `torch>=2.1` or `tensorflow<2.6` (the image's version; false if it is
-unknown).
+A combination applies if all conditions in its `when` are true. A condition has one of these forms:
+
+- `word`: a flag from `FLAGS` is set.
+- `name=a|b`: one of `NAMES` has one of these values.
+- `torch>=2.1` or `tensorflow<2.6`: the image's version is in this range; false if the version is unknown.
+
+A leading `!` negates a condition of the first two forms.
 """
 
 from __future__ import annotations

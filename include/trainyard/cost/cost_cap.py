@@ -1,7 +1,7 @@
-"""Cost cap of a task: the seconds that its next job may be billed before it must stop. Pure arithmetic.
+"""Cost cap of a task, converted to the billed time after which its next job must stop. Pure arithmetic.
 
-A budget limits the possible cost: a run that could cost more does not start. A cap limits the actual cost: a run that
-could cost more starts, and is stopped in time (docs/adr/0067).
+A budget limits the possible cost: a run that could cost more does not start. A cap limits the actual cost:
+a run that could cost more starts, and is stopped in time (docs/adr/0067).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class CostCap:
 
     Attributes:
         max_cost_usd: the cap.
-        stop_reserve_s: billed seconds that are reserved for the stop of the job: the two minutes after SIGTERM, the
-            last checkpoint, the upload of the model. They also cover billed time that does not count towards `max_run`,
-            such as downloads, and the time until Trainyard detects the limit.
+        stop_reserve_s: billed seconds that are reserved for the stop of the job. They cover the time until
+            Trainyard detects the limit, the two minutes after SIGTERM, the last checkpoint and the upload of
+            the model. They also cover billed time that does not count towards `max_run`, such as downloads.
     """
 
     max_cost_usd: float

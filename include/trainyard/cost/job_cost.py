@@ -77,8 +77,10 @@ def cluster_ceiling(
 
     A job in a training plan costs nothing: the plan is paid up front.
 
-    Worked examples, for 3600 s: 2 x ml.m5.large at 0.115 USD/h: 2 x 0.115 = 0.23 USD. 1 x ml.c5.xlarge at 0.204 and
-    2 x ml.g5.xlarge at 1.408 USD/h: 0.204 + 2.816 = 3.02 USD.
+    Worked examples, for 3600 s:
+
+    - 2 x ml.m5.large at 0.115 USD/h cost 2 x 0.115 = 0.23 USD.
+    - 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at 1.408 USD/h cost 0.204 + 2 x 1.408 = 3.02 USD.
 
     Args:
         instances: number of instances by type.
@@ -174,10 +176,12 @@ def spot_line(job: Mapping[str, Any]) -> str | None:
 
 
 def mean_price(instances: Mapping[str, int]) -> float | None:
-    """Return the mean on-demand price of an instance in USD per hour; None if a price is unknown, or without instances.
+    """Return the mean on-demand price of an instance in USD per hour.
 
-    `instances` is the number of instances by type. Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x ml.g5.xlarge at
-    1.408: 3.02 / 3 = 1.0067 USD per hour.
+    Return None if a price is unknown or if `instances` is empty.
+
+    `instances` is the number of instances by type. Worked example: 1 x ml.c5.xlarge at 0.204 and 2 x
+    ml.g5.xlarge at 1.408 USD/h have a mean price of (0.204 + 2 x 1.408) / 3 = 1.0067 USD/h.
     """
     table = catalogue()
     known = {name: price for name in instances if (price := _price(name, table)) is not None}

@@ -111,11 +111,11 @@ def _members(text: str | bytes) -> dict[str, Any]:
 
 
 def _amount(value: Any) -> float:
-    """Return an amount of a document; 0 if it has none.
+    """Return `value`, an amount of a document, as a number; 0 if the document has no such amount.
 
     Raises:
-        ValueError: it is negative or not finite.
-        TypeError: it is not a number.
+        ValueError: the amount is negative, not finite, or a text that is not a number.
+        TypeError: the amount is neither a number nor a text.
     """
     amount = float(value or 0.0)
     if not math.isfinite(amount) or amount < 0:
@@ -155,7 +155,7 @@ def unreadable(uri: str, error: ContractError) -> Finding:
 
 
 def rejected(error: RejectedRequestError) -> Finding:
-    """Return the finding for a request on a team's spend documents that S3 rejected."""
+    """Return the finding that S3 rejected a request for a team's spend documents."""
     return Finding(
         where=error.where or BUDGETS,
         what=f"S3 rejected {error.operation} on the team's spend documents",

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def training_usd(training: TrainingJobSpec, *, seconds: float) -> float | None:
     """Return the cost of all instances of a training in USD; None if a price is unknown.
 
-    Of several types that the service may choose, the most expensive counts. Instances in a training plan cost nothing.
-    A capacity ladder is not read: `attempt_ceiling` has the cost on one of its tiers. Worked: 2 x ml.m5.large at 0.115
-    USD/h for 3600 s: 0.23 USD.
+    If the service may choose among several types, the most expensive counts. Instances in a training plan cost
+    nothing. Capacity tiers (`capacity_ladder`) are ignored: `attempt_ceiling` returns the cost on one of them.
+
+    Worked: 2 x ml.m5.large at 0.115 USD/h cost 0.23 USD for 3600 s.
     """
     amounts = [
         0.0 if is_in_plan else _usd(instances, seconds)
@@ -45,7 +46,10 @@ def _usd(instances: Mapping[str, int], seconds: float) -> float | None:
 
 
 def _alternatives(training: TrainingJobSpec) -> Iterator[tuple[Mapping[str, int], bool]]:
-    """Yield the number of instances by type, and whether a training plan covers them, per choice of the service."""
+    """Yield the alternatives among which the service chooses.
+
+    Each has the number of instances by type, and whether a training plan covers these instances.
+    """
     count = training.instance_count or 1
     for each in training.instance_preferences:
         yield {each.instance_type: each.instance_count or count}, bool(each.training_plan_arns)

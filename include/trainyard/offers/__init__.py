@@ -1,4 +1,4 @@
 """Comparison of training plan offers with spot and on-demand prices, for one planned training.
 
-May import the catalogue, costs, plans and boto3. Promises: searches only; it buys nothing.
+May import the catalogue, costs, plans and boto3. The package only searches for offers and never buys one.
 """

@@ -46,12 +46,13 @@ class Account:
         account: account id, 12 digits.
         bucket: bucket of runs and data sets.
         role_arn: ARN of the execution role.
-        deployment: the connection's `trainyard.deployment`; without it, Airflow may stop any job of the account.
+        deployment: the connection's `trainyard.deployment`; without it, the policy allows Airflow to stop any
+            job of the account.
         sources: `s3://bucket/prefix` of source data outside the deployment's own keys.
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: whether jobs run in a VPC.
-        prefixes: values of the runs' param `prefix`, in addition to `PREFIX`.
+        prefixes: first parts of S3 keys that runs set in their param `prefix`, other than the default `PREFIX`.
     """
 
     account: str
@@ -320,7 +321,7 @@ _KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLO
 
 
 def _requested(account: Account, **keys: Any) -> Document:
-    """Return an IAM condition: a job's request has the deployment's tag and these values.
+    """Return an IAM condition on a job's request: it must have the deployment's tag and the values in `keys`.
 
     The condition is empty if the deployment has no name and there are no values.
 
@@ -334,7 +335,10 @@ def _requested(account: Account, **keys: Any) -> Document:
 
 
 def _tagged(account: Account) -> Document:
-    """Return an IAM condition: a resource has the deployment's tag. Empty without a tag."""
+    """Return an IAM condition: a resource must have the deployment's tag.
+
+    The condition is empty if the deployment has no name.
+    """
     name = account.deployment
     return {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": name}} if name else {}
 

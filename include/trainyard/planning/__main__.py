@@ -1,10 +1,12 @@
 """`make plan CONF=file.json`: ranked plans for a training, without starting anything.
 
-The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a shape, or
-`num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and `instance_types`.
+The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a
+shape, or `num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and
+`instance_types`.
 
-A file without `tokens` that leaves fields of `train_end_to_end` to the planner (`{"strategy": "auto", ...}`) is a run's
-conf. The command then prints the conf with the planner's choices as JSON, and the reasons to stderr.
+The file may instead be the conf of a `train_end_to_end` run that leaves fields to the planner
+(`{"strategy": "auto", ...}`). It then has no `tokens`, and the command prints the conf with the planner's
+choices as JSON, and the reasons to stderr.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, or the conf with the planner's choices, and return 0.
+    """Print the table of plans, or the conf with the planner's choices, and return 0.
 
-    Return 1 if the request is invalid or nothing fits, 2 if the file is unreadable.
+    Return 1 if the request is invalid or no plan fits, and 2 if the file is unreadable.
     """
     parser = argparse.ArgumentParser(prog="trainyard plan", description=__doc__)
     parser.add_argument("conf", type=Path, nargs="?", help="a JSON file (default: an example)")

@@ -62,14 +62,22 @@ def layer_activation_bytes(
     bytes_per_value: int = 2,
     is_cast: bool = False,
 ) -> float:
-    """Return the bytes that one layer keeps per rank for its backward pass; `is_cast` as in `residual_bytes`.
+    """Return the bytes that one layer keeps per rank for its backward pass.
 
-    **gpt** (Korthikanti et al. 2022 with sequence parallelism): sbh(34/t + 5as/(ht)) with eager attention
-    (equation 4), 34 sbh/t without the scores (equation 5), and 2 sbh/t for the layer's input alone. Worked: GPT-3,
-    b = 1, t = 8, selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
+    The formulas depend on the model family. They give bytes, with 2 bytes per value unless noted. `is_cast` is
+    explained at `residual_bytes`.
 
-    **llama** (the same count for t = 1, without dropout): sbh (12 + 4 k/h + 8 f/h), k being the width of the keys and
-    f the inner width. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms are:
+    **gpt** (Korthikanti et al. 2022 with sequence parallelism):
+
+    - with the scores of eager attention: sbh (34/t + 5as/(ht)), equation 4
+    - without the scores: 34 sbh/t, equation 5
+    - with full recomputation, which keeps the layer's input alone: 2 sbh/t
+
+    Worked: GPT-3, b = 1, t = 8, selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
+
+    **llama** (the same count for t = 1, without dropout): sbh (12 + 4 k/h + 8 f/h). Here k is the width of the
+    keys and f the inner width of the feed-forward part. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms
+    are:
 
     - the inputs of two norms: 4
     - query, key and value: 2 + 4 k/h
@@ -77,13 +85,16 @@ def layer_activation_bytes(
     - the inputs of the matrix products of attention and feed-forward: 4
     - gate, up, silu and product of SwiGLU: 8 f/h
 
-    **trainyard** (measured; in bytes per token and channel): input and output of two norms in fp32 (16). The rest is in
-    the precision of the matrix products, here bf16: three of their inputs, the joint query, key and value, rotated
-    query and key, and attention's output (18 together), and SwiGLU (8 f/h).
+    **trainyard** (measured): sbh (34 + 8 f/h) for t = 1. The terms are:
 
-    With tp > 1, torch's DTensor keeps two inputs gathered over the sequence, which adds 2 sbh (1 - 1/t) values; gpt
-    instead gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4, s = h = 128, t = 4:
-    524,288 x 0.75 = 393,216 bytes.
+    - the inputs and outputs of two norms, always in fp32: 16
+    - three inputs of matrix products, the joint query, key and value, the rotated query and key, and
+      attention's output, in the precision of the matrix products: 18
+    - SwiGLU, in the same precision: 8 f/h
+
+    With tp > 1, torch's DTensor keeps two inputs gathered over the sequence. This adds 2 sbh (1 - 1/t) values
+    for llama and trainyard. gpt gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4,
+    s = h = 128, t = 4: 524,288 x 0.75 = 393,216 bytes.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.hidden_size) / tp
     if recompute is Recompute.FULL:
@@ -120,10 +131,15 @@ def _layer_bytes(shape: ModelShape, bytes_per_value: int) -> float:
 def _selective_values(shape: ModelShape) -> float:
     """Return the number of values kept per token and channel with selective recomputation and flash attention.
 
-    Kept are the layer's input, the output of attention, and the output of every second matrix product, starting with
-    the first. llama has seven products (query, key, value, output, gate, up, down), and keeps query, value, gate and
-    down. gpt and trainyard have one product for query, key and value; trainyard also has one for gate and up. Worked:
-    Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75; trainyard's decoder of 128 channels: 2 + 3 + 5.5 = 10.5.
+    The layer keeps its input, the output of attention, and the output of every second matrix product, starting
+    with the first. The matrix products, and the ones whose output is kept, are:
+
+    - llama: query, key, value, output, gate, up and down. It keeps query, value, gate and down.
+    - gpt: query-key-value, output, up and down. It keeps query-key-value and up.
+    - trainyard: query-key-value, output, gate-up and down. It keeps query-key-value and gate-up.
+
+    Worked, with 2 for the layer's input and attention's output: Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75;
+    trainyard's decoder of 128 channels and inner width 352: 2 + 3 + 5.5 = 10.5.
     """
     k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
     if shape.family == TRAINYARD:
@@ -136,7 +152,8 @@ def _selective_values(shape: ModelShape) -> float:
 def _score_values(shape: ModelShape) -> float:
     """Return the number of attention values kept per token and channel, before the division by tp.
 
-    gpt keeps 5as/2h values of 2 bytes: softmax (2 bytes), the mask (1) and the output (2) of dropout. Others keep as/h.
+    gpt keeps 5 bytes per attention score: 2 for the softmax, 1 for dropout's mask and 2 for dropout's output.
+    That is 5as/(2h) values of 2 bytes. The other families keep one value per score: as/h.
     """
     kept = 2.5 if shape.family == GPT else 1.0
     return kept * shape.num_heads * shape.sequence_length / shape.hidden_size

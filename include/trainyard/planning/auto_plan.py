@@ -106,8 +106,10 @@ def choose_auto(params: Mapping[str, Any]) -> AutoChoice | None:
 def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
     """Return placeholders for the fields that the planner chooses, so that the rest of a conf can be checked.
 
-    `wanted` is the conf's strategy. Unless it is ddp, the result also has the strategy, with fsdp in place of
-    "auto", and the hyperparameters without those of the sharded script.
+    `wanted` is the conf's strategy. If it is not ddp, the result has two more fields:
+
+    - the strategy, which is fsdp if the conf has "auto"
+    - the conf's hyperparameters, except the ones that only the sharded script has
     """
     if wanted == REPLICAS:
         return _STAND_INS

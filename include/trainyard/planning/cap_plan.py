@@ -39,9 +39,10 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapPlan:
-    """Parts of a cap in USD; 0 for a task that the run does not have.
+    """Parts of a cap in USD, one per task. The part of a task that the run does not have is 0.
 
-    All parts except the search's include the cost of the job's `stop_reserve_s`.
+    Each part, except the search's, includes the cost of the seconds that are reserved for stopping the task's
+    job (`stop_reserve_s`).
 
     Attributes:
         max_cost_usd: the cap.
@@ -131,7 +132,10 @@ def keep_cap(
 
 
 def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
-    """Yield an error if the cap is too low or a price is unknown, or a warning if it may stop the training early."""
+    """Yield a warning if the cap may stop the training early.
+
+    Yield an error instead if the cap is too low or a price is unknown.
+    """
     if plan.unpriced_types:
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return

@@ -165,7 +165,9 @@ def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
 
 
 def bubble_share(num_stages: int, num_micro_batches: int) -> float:
-    """Return the ratio of idle to working time in a 1F1B pipeline: (p - 1) / m.
+    """Return the ratio of idle to working time in a 1F1B pipeline.
+
+    With p stages and m micro batches, it is (p - 1) / m.
 
     Source: Narayanan et al. 2021, section 2.2. Worked: 8 stages and 64 micro batches: 0.109.
     """
@@ -175,9 +177,10 @@ def bubble_share(num_stages: int, num_micro_batches: int) -> float:
 def _tensor_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: Cluster) -> float:
     """Return the seconds of a step's tensor-parallel collectives.
 
-    A layer gathers and scatters its activations twice in the forward and twice in the backward pass (Korthikanti et
-    al. 2022, section 4.2.2). Each collective moves (t - 1) / t of sbh values per rank. Full recomputation repeats the
-    collectives of the forward pass.
+    A layer has two gathers and two scatters of its activations in the forward pass, and as many in the backward
+    pass (Korthikanti et al. 2022, section 4.2.2). With t tensor-parallel ranks, each collective moves the share
+    (t - 1) / t of the activations of one micro batch per rank: sequence length x micro batch size x hidden size
+    values. Full recomputation repeats the collectives of the forward pass.
     """
     if mesh.tp == 1:
         return 0.0
@@ -192,11 +195,13 @@ def _data_seconds(
 ) -> float:
     """Return the seconds of data-parallel collectives that do not overlap with computation.
 
-    - Replicas: one all-reduce of fp32 gradients. It overlaps with the backward pass of the last micro batch, which is
-      two thirds of that micro batch's time.
-    - Shards: each micro batch gathers the weights for the forward and for the backward pass and reduce-scatters fp32
-      gradients. They overlap with all computation.
-    - Shards and replicas: an all-reduce of the gradient shards is added.
+    The collectives depend on the mesh:
+
+    - With replicas only, there is one all-reduce of fp32 gradients. It overlaps with the backward pass of the
+      last micro batch. That pass takes two thirds of the time of the micro batch.
+    - With shards, each micro batch has two gathers of the weights, for the forward and for the backward pass,
+      and one reduce-scatter of fp32 gradients. These collectives overlap with all computation.
+    - With shards and replicas, there is also an all-reduce of the gradient shards.
     """
     own = stage_parameters(shape, mesh) / mesh.tp
     if mesh.dp == 1:

@@ -90,12 +90,15 @@ def stage_parameters(shape: ModelShape, mesh: Mesh) -> float:
 
 
 def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tuple[float, float]]:
-    """Yield the bytes of activations and buffers at the moments and on the stages that can be a step's peak.
+    """Yield the bytes of activations and of buffers for each moment and stage that can have a step's peak.
 
-    1. At the loss: the activations of all layers and of the head, and the logits.
-    2. In the backward pass of the stage's last layer: its activations are recomputed, and those inside of its MLP
-       have gradients.
-    3. After that layer: its activations are freed. Its gradients exist in both precisions and are not scattered yet.
+    The stages are the first, the second and the last pipeline stage. The moments are:
+
+    1. At the loss, on the last stage: the activations of all layers and of the head exist, and the logits.
+    2. In the backward pass of the stage's last layer: the layer's activations are recomputed, and the
+       activations inside of its MLP have gradients.
+    3. After that layer: its activations are freed. The gradients of its weights exist both in the precision of
+       the computation and in fp32, and are not scattered yet.
     """
     size, last = batching.bytes_per_value, mesh.pp - 1
     is_cast = max(mesh.tp, mesh.dp_shard, mesh.pp) > 1
@@ -173,16 +176,19 @@ def _passed(stage: int, mesh: Mesh, batching: Batching) -> int:
 def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, float, float]:
     """Return the bytes of temporary weights and gradients at three moments of a step.
 
-    The moments are those of `_moments`: at the loss, in the backward pass of the last layer, and after it.
+    The moments are those of `_moments`: at the loss, in the backward pass of the last layer, and after that
+    layer.
 
-    - Replicas (every rank has all weights): autocast's copies of all weights at each moment; nothing in fp32.
-    - Pipeline stages: all weights and gradients of the stage at each moment, because both stay whole during a step.
+    - Replicas (every rank has all weights): autocast's copies of all weights at each moment. If the precision
+      is fp32, there are no copies.
+    - Pipeline stages: all weights and gradients of the stage at each moment, because both stay whole during a
+      step.
     - Weights sharded by FSDP2, or split by tensor parallelism:
       1. At the loss: the embedding tables, which stay gathered from the forward to the backward pass.
-      2. In the last layer: the tables and this layer. FSDP2 adds the layer that it gathers next, and with
-         recomputation the buffer of the layer that it gathered before.
-      3. After it: the tables, one layer (FSDP2: two), and one layer's gradients twice: in the precision of
-         the computation and in fp32.
+      2. In the last layer: the tables and the weights of the layer. FSDP2 also has the layer that it gathers
+         next and, with recomputation, the buffer of the layer that it gathered before.
+      3. After the last layer: the tables, the weights of one layer, or of two layers with FSDP2, and two copies
+         of one layer's gradients. One copy has the precision of the computation, the other is fp32.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

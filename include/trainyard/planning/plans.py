@@ -274,8 +274,8 @@ def _why_layout(
 ) -> str:
     """Return the reason for the layout of the best plan on a cluster.
 
-    It is compared with simpler layouts that fit into memory: those that the request allows (`fitting`) and those that
-    it does not allow (`refused`, for the reason `since`).
+    The layout is compared with simpler ones that fit into memory. The request allows some of them (`fitting`)
+    and does not allow others (`refused`, for the reason `since`).
     """
     mesh = best.mesh
     if mesh.num_ranks == 1:

@@ -51,9 +51,9 @@ class PoolDemand(StrEnum):
 def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's conf, updated with the instances, capacity ladder and parallel trials in the spec of its job.
 
-    The scheduler does not render templates. This function resolves a template that is a single param or value of the
-    conf, and ignores any other. If the spec is a function, the conf is unchanged. If the spec has an instance count and
-    no capacity ladder, the result has no ladder.
+    The scheduler does not render templates. If a template is a single reference to a param or to a value of the
+    conf, this function resolves it. Other templates are ignored. If the spec is a function, the conf is
+    unchanged. If the spec has an instance count and no capacity ladder, the result has no ladder.
 
     Args:
         spec: spec of a training or a search as the DAG's author wrote it.
@@ -144,9 +144,16 @@ def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
 def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the slots of one training of a comparison, from 1 to `most`.
 
-    This is the largest of three numbers: the instances of the comparison's largest training, the pool's slots divided
-    by `cells_at_once`, and the smallest number with which at most `cells_at_once` trainings fit into the pool.
-    If `cells_at_once` is 1, a training takes the whole pool, and no other job disturbs its measurements.
+    The result is the largest of these numbers:
+
+    - the instances of the comparison's largest training
+    - the pool's slots divided by `cells_at_once`, rounded down
+    - the smallest number of slots per training with which no more than `cells_at_once` trainings fit into the
+      pool
+
+    Worked: for trainings of one instance, a pool of 8 slots and 3 cells at once, the numbers are 1, 2 and 3, so
+    a training takes 3 slots. If `cells_at_once` is 1, a training takes the whole pool, and no other job
+    disturbs its measurements.
 
     Args:
         conf: a comparison's conf as its author wrote it.

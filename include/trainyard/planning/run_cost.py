@@ -28,12 +28,12 @@ def evaluation_fallback(
 ) -> EvaluationPlan | None:
     """Return the plan of the processing job that replaces an evaluation in the training's last step.
 
-    The job is needed if the training ended before that step. None if no type can run the job, or if the run could then
-    cost more than its budget.
+    The job is needed if the training ended before that step. Return None if no instance type can run the job,
+    or if the run with this job could cost more than its budget.
 
     Args:
-        conf: the run's conf, which has its budget and its search.
-        trained: the conf with the hyperparameters of the training, and so with its model.
+        conf: the run's own conf. The run's cost and budget are derived from it.
+        trained: the conf with the hyperparameters that the training used. It determines the model to evaluate.
         trained_on: instance type of the training.
         job_attempts: number of times that each job may be started.
     """
@@ -92,10 +92,10 @@ def total_cost(
 
 
 def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
-    """Return the budget of all training attempts: the run's minus the search and one attempt of each other job.
+    """Return the most in USD that all training attempts together may cost; None if the run has no budget.
 
-    Return None without a budget, and otherwise at least a cent. If the other jobs use up the budget, the cost check
-    before the first attempt rejects the training.
+    This is the run's budget minus the cost of the search and of one attempt of each other job. It is at least
+    0.01 USD. If the other jobs use up the budget, the cost check before the first attempt rejects the training.
 
     Args:
         conf: the run's conf.
@@ -110,7 +110,7 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
 
 
 def run_cap(conf: RunConf) -> CapPlan | None:
-    """Return the parts of the run's cost cap; None without one."""
+    """Return the run's cost cap with the part of each job; None if the run has no cap."""
     if conf.max_cost_usd is None:
         return None
     search = search_cost(conf)
@@ -119,10 +119,10 @@ def run_cap(conf: RunConf) -> CapPlan | None:
 
 
 def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
-    """Return the estimate of one attempt per job, by task id, for a run under a cap.
+    """Return the cost estimate of one attempt per job, by task id, for a run with a cost cap.
 
-    A stopped training does not reach an evaluation in its last step. So the processing job that would evaluate instead
-    is included, if an instance type can run it.
+    If the cap stops the training early, an evaluation in the training's last step does not run. A processing
+    job then evaluates the model. The estimates include that job if an instance type can run it.
     """
     if conf.evaluation_place == Place.NONE:
         return _estimates(conf)
@@ -152,7 +152,7 @@ def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
 
 
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
-    """Return the estimate of one attempt of each job for its longest time, by task id."""
+    """Return the cost estimate of one attempt per job, by task id. Each job counts with its longest allowed time."""
     estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
     if test := smoke_conf(conf):
         estimates[TaskId.SMOKE_TEST] = training_estimate(test)

@@ -137,8 +137,9 @@ def _plan(
 def num_parameters(conf: RunConf) -> int | None:
     """Return a lower bound of the decoder's number of parameters; None for an MLP.
 
-    The number is exact if `vocab_size` is set, or the tokenizer is `bytes`. A tokenizer's file is not read: its
-    vocabulary counts as that of `bytes`. Worked: 4 layers of 128 and 257 tokens: 869,760.
+    The number is exact if `vocab_size` is set, or if the tokenizer is `bytes`. Otherwise the vocabulary of
+    `bytes` (257 tokens) is assumed, because the tokenizer's file is not read. Worked: 4 layers, hidden size 128
+    and 257 tokens give 869,760 parameters.
     """
     shape = shape_of(conf)
     if shape is None:
@@ -218,10 +219,10 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
 
 
 def _of_source(finding: Finding, name: str) -> Finding:
-    """Return a finding about a mixture's source, with the path of its csv options in the conf.
+    """Return a finding about one source of the data mixture, with the full path of its csv option in the conf.
 
-    Findings about other settings are returned unchanged. Worked: for source `web`,
-    `csv_options.delimiter` becomes `data_mixture.web.csv_options.delimiter`.
+    Worked: for source `web`, `csv_options.delimiter` becomes `data_mixture.web.csv_options.delimiter`. Findings
+    about other settings are returned unchanged.
     """
     is_of_options = finding.where.startswith("csv_options")
     return (

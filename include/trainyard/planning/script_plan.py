@@ -1,4 +1,4 @@
-"""Plan of a run of a user's script before any job starts: its instances, ranks and cost."""
+"""Plan of one run of a user's script, made before any job starts: instances, ranks, cost."""
 
 from __future__ import annotations
 
@@ -102,9 +102,12 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
 def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
-    Its type is `evaluation_instance_type`; by default the training's type if processing jobs support it, otherwise
-    SMALL_TYPE or GPU_TYPE. With a capacity ladder, the first rung's type counts as the training's: the job then does
-    not depend on the rung on which the training ran.
+    The first case that applies determines the job's instance type:
+
+    1. If `evaluation_instance_type` is set, it is this type.
+    2. If processing jobs support the training's type, it is the training's type. With a capacity ladder, this
+       is the type of the first rung, so that the job does not depend on the rung on which the training ran.
+    3. Otherwise it is SMALL_TYPE if AWS has CPU images of the framework, or GPU_TYPE if not.
     """
     if conf.evaluation_entry_point is None:
         return None
@@ -151,7 +154,7 @@ def script_training_budget_usd(conf: ScriptConf) -> float | None:
 
 
 def script_cap(conf: ScriptConf) -> CapPlan | None:
-    """Return the parts of the run's cost cap; None without one."""
+    """Return the run's cost cap with the part of each job; None if the run has no cap."""
     return cap_plan(conf, _estimates(conf))
 
 

@@ -22,9 +22,11 @@ class SearchCost:
     """The most that a search can cost.
 
     Attributes:
-        once_usd: cost of all trials for their longest time, limited by the search's time and its share of the budget
-            or the cost cap; None if the price is unknown.
-        ceiling_usd: the same for all attempts of the search together. The share limits their sum, not each attempt.
+        once_usd: the most that one attempt of the search can cost: all trials for their longest time. The
+            search's maximum time and its share of the run's budget or cost cap limit this amount. None if the
+            price is unknown.
+        ceiling_usd: the most that all attempts of the search can cost together. The share limits the sum of the
+            attempts, not each attempt. None if the price is unknown.
         trial_usd: cost of one trial for its longest time; None if the price is unknown.
         note: calculation, in words.
     """

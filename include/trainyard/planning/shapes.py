@@ -110,9 +110,11 @@ class ModelShape:
     def flops_per_token(self) -> float:
         """Floating-point operations per token of forward and backward pass, without recomputation.
 
-        6 per weight of a matrix product, and 12 L s h for the attention scores and the weighted sum of values. For gpt
-        this is 72 L h^2 (1 + s / 6h + V / 12hL): equation 3 of Narayanan et al. 2021 without its recomputed forward
-        pass. Worked: GPT-3 (96 layers of 12,288, 2048 tokens, vocabulary 51,200): 1.0764e12.
+        These are 6 per weight of a matrix product, and 12 L s h for the attention scores and the weighted sum of
+        values, with L layers, s tokens per sequence and hidden size h. For gpt with a vocabulary of V tokens, the
+        sum is 72 L h^2 (1 + s / (6 h) + V / (12 h L)). This is equation 3 of Narayanan et al. 2021 without its
+        recomputed forward pass. Worked: GPT-3 has L = 96, h = 12,288, s = 2048 and V = 51,200, which gives
+        1.0764e12.
         """
         weights = self.num_layers * self.layer_weights + self.embedding_parameters
         return 6.0 * weights + 12.0 * self.num_layers * self.sequence_length * self.hidden_size
@@ -197,9 +199,9 @@ Llama 3: Grattafiori et al. 2024, table 3. GPT-3: Korthikanti et al. 2022, table
 
 
 def shape_settings(hyperparameters: Mapping[str, Any], *, num_heads: int) -> dict[str, Any]:
-    """Return the fields of `ModelShape` that the hyperparameters of the training scripts set.
+    """Return the fields of `ModelShape` that are set by hyperparameters of a training script.
 
-    Values that the script rejects are left out: its own check reports them.
+    Values that the script rejects are left out, because the script itself reports them.
     """
     settings: dict[str, Any] = {}
     for name in ("num_kv_heads", "feed_forward_size"):
@@ -215,9 +217,10 @@ def shape_settings(hyperparameters: Mapping[str, Any], *, num_heads: int) -> dic
 def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: int) -> ModelShape:
     """Return the llama shape whose number of parameters is nearest to `num_parameters`.
 
-    The width is a multiple of 128. There is about one layer per 128 of the width. The number of layers is a multiple of
-    4 and the number of heads a multiple of 8: both can be divided over ranks. Worked: 8e9 with a vocabulary of
-    128,256 gives 32 layers of 4224, 7.9e9.
+    The width is a multiple of 128, and the number of layers is about the width divided by 128. The number of
+    layers is a multiple of 4 and the number of heads a multiple of 8, so that both can be divided over ranks.
+    Worked: for 8e9 parameters and a vocabulary of 128,256, the shape has 32 layers of width 4224 and 7.9e9
+    parameters.
 
     Raises:
         SpecError: no such shape has between half and twice as many parameters.

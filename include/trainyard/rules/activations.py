@@ -18,11 +18,12 @@ _SATURATING = frozenset({"Tanh", "Sigmoid", "Hardtanh", "Hardsigmoid", "LSTM", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadRelu(Rule):
-    """Over `threshold_layer` % of a ReLU layer's units are active in under `threshold_inactivity` % of observations.
+    """More than `threshold_layer` % of a ReLU layer's units are dead.
 
-    Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). AWS's default pattern matches no tensor names of ordinary
-    PyTorch models. The robust profile selects layers by the module's class and needs three violations in a row. GELU
-    and SiLU units do not die.
+    A unit is dead if it is active in less than `threshold_inactivity` % of the observations. Source: SageMaker
+    Developer Guide, DeadRelu (`threshold_inactivity` 1 %, `threshold_layer` 50 %). AWS's default pattern
+    matches no tensor names of ordinary PyTorch models. The robust profile selects layers by the module's class
+    and needs three violations in a row. GELU and SiLU units do not die.
 
     Attributes:
         tensor_regex: pattern on the names of activations; None selects ReLU layers by the module's class.

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarAcrossRuns(Rule):
-    """Loss or tensors differ from those of another run at the same step by more than `rtol`.
+    """The loss or a tensor's norm differs from that of another run at the same step by more than `rtol`.
 
-    Source: SageMaker Developer Guide, SimilarAcrossRuns, which does not state its criterion. Here the losses are
-    compared, or with `collection_names` or `tensor_regex` the norms of these tensors: |own - other| > atol + rtol *
-    |other|.
+    Source: SageMaker Developer Guide, SimilarAcrossRuns, which does not state its criterion. Here the criterion
+    is |own - other| > atol + rtol * |other|. It applies to the norms of the tensors that `collection_names` or
+    `tensor_regex` selects. If neither is set, it applies to the losses.
 
     Attributes:
         other_trial_0: folder of the other run.

@@ -1,11 +1,15 @@
 """Rules from a user's Python file: a function that is called at each step, or a subclass of `Rule`.
 
-    def too_hot(record, history, *, limit=10.0):      record and history: StepRecord, the newest last in history
-        if record.gradient_norm > limit:              None or False: healthy
-            return f"norm {record.gradient_norm}"     a text or True: violated
+    def too_hot(record, history, *, limit=10.0):
+        if record.gradient_norm > limit:
+            return f"norm {record.gradient_norm}"
 
-The file's code runs in the process that evaluates the rules. Therefore only `python -m trainyard.rules --rules ...`
-loads such files; a run's conf may not name one.
+`record` is the `StepRecord` of the step. `history` has the newest `StepRecord`s up to and including it, the
+newest last. The function returns None or False if the step is healthy. It returns a text or True if the
+rule is violated.
+
+The file's code runs in the process that evaluates the rules. Therefore only
+`python -m trainyard.rules --rules ...` loads such files; a run's conf may not name one.
 """
 
 from __future__ import annotations

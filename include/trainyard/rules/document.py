@@ -6,8 +6,8 @@
                    "num_issues", "summary", "error", "status_details",
                    "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
 
-`status` is SageMaker's RuleEvaluationStatus or, if the rule evaluated nothing, NotEvaluated, which the service does not
-have. The reason is then in `not_evaluated`.
+`status` has the values of SageMaker's RuleEvaluationStatus, and one that the service does not have:
+NotEvaluated, if the rule evaluated nothing. In this case `not_evaluated` has the reason.
 """
 
 from __future__ import annotations

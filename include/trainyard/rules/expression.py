@@ -1,9 +1,12 @@
 """A rule as one short expression, such as `gradient_norm > 5 * median(gradient_norm, 100) and step > 200`.
 
-A name stands for the observation at the step. A window function takes a name and a number of steps, and covers the
-observations of the last steps, including the current one. Attributes, subscripts, other calls and strings are rejected.
-If an operand was not observed, or `previous` reaches back beyond the first observation, the expression is not evaluated
-at that step.
+A name stands for the observation at the step that is evaluated. A window function takes a name and a number
+of steps: `median(loss, 100)` covers the observations of the last 100 steps, including the current one.
+`previous(loss, 5)` is the newest loss that is at least 5 steps old. Attributes, subscripts, strings and
+calls of unknown functions are rejected.
+
+The expression is not evaluated at a step if an operand was not observed, or if `previous` reaches back
+beyond the first observation.
 """
 
 from __future__ import annotations
@@ -161,7 +164,7 @@ def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:
 
 
 class _Compiler:
-    """Compiler of the allowed syntax nodes into functions; other nodes are rejected by name."""
+    """Compiler of the allowed syntax nodes into functions. The error for any other node names its kind."""
 
     def __init__(self, text: str, names: set[str]) -> None:
         self._text, self._names = text, names

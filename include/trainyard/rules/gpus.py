@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class _PerGpu(RuleState[HostSample]):
-    """State with the newest `most` values of each GPU of each host, judged from the `needed`-th value on."""
+    """State with the newest `most` values of each GPU of each host.
+
+    A GPU is evaluated at each of its values, beginning with value number `needed`.
+    """
 
     def __init__(self, key: str, most: int, *, needed: int) -> None:
         self._key, self._most, self._needed = key, most, needed
@@ -51,10 +54,11 @@ class _PerGpu(RuleState[HostSample]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUMemoryIncrease(Rule):
-    """The moving average of a GPU's used memory (percent) rose by more than `increase` points over the previous one.
+    """The moving average of a GPU's used memory, in percent, rose by more than `increase` percentage points.
 
-    Documented: 10, patience 100, window 500 (rulesconfig 1.0.1: 5, 1000, 10). In smdebug's code the previous average is
-    one sample older. An average of 500 samples cannot rise by 10 points in one sample, so the documented defaults never
+    The rule compares two averages of `window` samples each. Documented: increase 10, patience 100, window 500
+    (rulesconfig 1.0.1: 5, 1000 and 10). In smdebug's code the older average ends one sample before the newer
+    one. An average of 500 samples cannot rise by 10 points in one sample, so the documented defaults never
     fire. The robust profile compares windows that do not overlap.
 
     Attributes:
@@ -135,10 +139,12 @@ class _LowGPUUtilization(_PerGpu):
 class LoadBalancing(Rule):
     """Two GPUs of a host are used so differently that the distance of their histograms is above `threshold`.
 
-    Documented: 0.5, patience 10 (rulesconfig 1.0.1: 1000). The distance is Jensen and Shannon's (the root of the
-    divergence, natural logarithm) between histograms of 2 % bins: 0 for equal ones, 0.83 for disjoint ones. The rule is
-    weak for data parallelism, because ranks appear busy while they wait for each other: see `Straggler`. The robust
-    profile uses patience 1000.
+    The histograms are of the utilization, in bins of 2 %. Their distance is that of Jensen and Shannon, see
+    `jensen_shannon_distance`. It is 0 for equal histograms and 0.83 for disjoint ones. Documented: threshold
+    0.5, patience 10 (rulesconfig 1.0.1: patience 1000). The robust profile uses patience 1000.
+
+    The rule is weak for data parallelism, because ranks appear busy while they wait for each other. `Straggler`
+    finds slow ranks.
     """
 
     ORIGIN = Origin.PROFILER
@@ -182,9 +188,9 @@ class _LoadBalancing(RuleState[HostSample]):
 
 
 def jensen_shannon_distance(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the Jensen-Shannon distance of two histograms (Endres and Schindelin 2003), natural logarithm.
+    """Return the Jensen-Shannon distance of two histograms: the root of their divergence, with natural logarithms.
 
-    Worked: (1, 0) and (0, 1) are sqrt(ln 2) = 0.8326 apart.
+    Source: Endres and Schindelin 2003. Worked: (1, 0) and (0, 1) are sqrt(ln 2) = 0.8326 apart.
     """
     total_one, total_other = sum(one), sum(other)
     divergence = 0.0

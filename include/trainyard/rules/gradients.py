@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 class VanishingGradient(Rule):
     """The mean of a tensor's absolute gradient is below `threshold`.
 
-    Source: SageMaker Developer Guide, VanishingGradient (1e-7). If only the Euclidean norm is known, the root mean
-    square is used instead. It is never smaller than the mean, so it does not fall below `threshold` earlier.
+    Source: SageMaker Developer Guide, VanishingGradient (1e-7). If only the Euclidean norm is known, the root
+    mean square is used instead. It is never smaller than the mean, so it does not fall below `threshold`
+    earlier.
 
-    The robust profile needs ten violations in a row. The gradient must also be below `relative` of the step's largest,
-    because all gradients of a large model are small. The profile skips biases, because a bias before a normalization
-    and a bias of attention keys have the gradient 0. It also skips gradients of exactly 0, which `AllZero` reports. An
-    issue is a warning, because unused experts and branches learn nothing either.
+    The robust profile needs ten violations in a row. The tensor's mean must also be below `relative` times the
+    largest mean of all gradients in the step, because all gradients of a large model are small. The profile
+    skips biases, because a bias before a normalization and a bias of attention keys have the gradient 0. It
+    also skips gradients of exactly 0, which `AllZero` reports. An issue is a warning, because unused experts
+    and branches learn nothing either.
 
     Attributes:
         relative: share of the largest mean absolute gradient of the step; None disables this condition.
@@ -81,15 +83,17 @@ def _mean_abs(each: TensorStatistics) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplodingTensor(Rule):
-    """A tensor has a NaN or, without `only_nan`, an infinity. In weights and gradients it is an error.
+    """A tensor has a NaN or, without `only_nan`, an infinity.
 
-    Source: SageMaker Developer Guide, ExplodingTensor. A tensor's norm is enough, since NaN and infinity propagate
-    through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
+    In weights and gradients this is an error. In the output of a module it is a warning, because masks are
+    infinite and masked values may be NaN. A tensor's norm is enough to detect both, since NaN and infinity
+    propagate through the sum. Source: SageMaker Developer Guide, ExplodingTensor.
 
-    With `skipped_steps`, which the robust profile sets, gradients and outputs may be non-finite in steps that the
-    training skips. An issue then needs more such steps in a row than the script skips. If that number is unknown, it
-    needs 5. If a loss scaler may skip steps (see `NonFinite`), it needs at least `skipped_steps`. An output does not
-    count as NaN if only its variance is NaN, as for a mask of minus infinities.
+    With `skipped_steps`, which the robust profile sets, gradients and outputs may be non-finite in steps that
+    the training skips. An issue then needs a number of non-finite steps in a row: one more than the script
+    skips, or 5 if it is unknown how many the script skips. If a loss scaler may skip steps (see `NonFinite`),
+    the number is at least `skipped_steps`. An output does not count as NaN if only its variance is NaN, as for
+    a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -125,11 +125,15 @@ class _Dataloader(RuleState[HostSample]):
 class MemoryGrowth(Rule):
     """Memory grows window by window and would reach its limit, or an allocation had to be repeated or failed.
 
-    The means of `num_windows` consecutive windows of `window` samples each rise, in total by more than `min_growth` of
-    the first mean. If the limit is known, memory must also reach it within `horizon` times the time between the first
-    and the last window, at the rate between their means. If the limit is unknown, the total growth must exceed
-    `unlimited_growth`. Worked: the limit is 16 GiB, and memory grows from 4 to 5 GiB between the first and
-    the last window. At this rate, the other 11 GiB are full after 11 times the time between these windows.
+    The rule takes the means of `num_windows` consecutive windows of `window` samples. Each mean must be above
+    the one before. The growth is the last mean minus the first. It must also be large enough:
+
+    - If the limit is known, the growth must exceed `min_growth` times the first mean. The memory that is left
+      must be at most `horizon` times the growth.
+    - If the limit is unknown, the growth must exceed `unlimited_growth` times the first mean.
+
+    Worked: the limit is 16 GiB, and the means grow from 4 to 5 GiB. The other 11 GiB are 11 times this growth.
+    That is within the default horizon of 20, so the rule is violated.
     """
 
     READS = (HostSample,)

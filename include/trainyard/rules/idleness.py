@@ -26,10 +26,11 @@ _SAMPLE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleAccelerators(Rule):
-    """No GPU had a utilization above `most_percent` in `minutes` of step time and at least `num_steps` steps.
+    """For at least `minutes` minutes of step time and `num_steps` steps, no GPU was used by over `most_percent` %.
 
-    Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle, and one busy sample
-    starts the count again. Typical causes: the script computes on the CPU, or steps wait for data almost all the time.
+    Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle time. One busy
+    sample resets the count. Typical causes: the script computes on the CPU, or steps wait for data almost all
+    the time.
     """
 
     READS = (Start, StepRecord, HostSample, Validation, MarkRecord)

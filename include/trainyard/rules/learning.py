@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNotDecreasing(LossRule):
-    """Over `num_steps` steps, the loss fell by less than `diff_percent` or rose by over `increase_threshold_percent`.
+    """In `num_steps` steps, the loss fell by under `diff_percent` or rose by over `increase_threshold_percent`.
 
-    Every `num_steps` steps the loss is compared with the newest loss at least `num_steps` earlier. Source: SageMaker
-    Developer Guide, LossNotDecreasing (defaults 10, 0.1 %, 5 %). On losses of minibatches these defaults fire in
-    healthy runs (measured: 20 of 20). The robust profile smooths the loss (a median of five, then decay 0.98 per step)
-    and compares it over 100 steps. It reports only a rise that exceeds the noise; `Plateau` reports a flat loss.
+    Every `num_steps` steps, the loss is compared with the newest loss that is at least `num_steps` steps older.
+    Source: SageMaker Developer Guide, LossNotDecreasing (defaults: 10 steps, 0.1 % and 5 %). On losses of
+    minibatches these defaults fire in healthy runs (measured: 20 of 20). The robust profile smooths the loss (a
+    median of five losses, then a moving average with a decay of 0.98 per step) and compares it over 100 steps.
+    It reports only a rise that exceeds the noise; `Plateau` reports a flat loss.
 
     Attributes:
         diff_percent: the least fall, in percent; None disables this condition.
-        smoothing: decay of a moving average per step, over medians of five losses; 0 compares the losses themselves.
-        noise_factor: standard errors that a rise must exceed.
+        smoothing: decay per step of the moving average of medians of five losses. 0 compares the losses
+            themselves.
+        noise_factor: number of standard errors that a rise must exceed.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -114,16 +116,20 @@ class _LossNotDecreasing(RuleState[StepRecord]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotLearning(LossRule):
-    """After `min_steps` steps the loss is still at its initial level, as with noisy labels or a learning rate of zero.
+    """After `min_steps` steps the loss is still at its initial level.
+
+    Typical causes are noisy labels and a learning rate of zero.
 
     The limit is `ratio` times the median of the first `start_steps` steps. The median of the last `window`
     steps is above this limit by at least `noise_factor` standard errors. Worked: a median that falls from 4.0
-    to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. That is an issue if the standard error is at most 0.01.
+    to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. With `noise_factor` 2, that is an issue if the standard
+    error is at most 0.01.
 
-    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more; half of these steps must
-    have passed since the learning rate last rose. It is not evaluated if one of the first losses is zero or negative,
-    or if the beginning of the run was not observed. An issue is a warning, because the loss of a fine-tuning that gains
-    little is within the noise. No rule of AWS finds this without firing on healthy runs.
+    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more. Half of these
+    steps must have passed since the learning rate last rose. The rule is not evaluated if one of the first
+    losses is zero or negative, or if the beginning of the run was not observed. An issue is a warning, because
+    a healthy fine-tuning may lower the loss by less than the noise. No rule of AWS finds this without firing on
+    healthy runs.
     """
 
     READS = (Start, StepRecord)

@@ -1,22 +1,25 @@
 """Reader of statistics files that are still being written; yields the records of new content in order.
 
-The module does no I/O. The caller, which reads a folder or S3, reports the sizes of the files, receives the list of
-wanted pieces, and passes their bytes in:
+The module does no I/O. The caller, which reads a folder or S3, reports the sizes of the files, receives the
+list of wanted pieces, and passes their bytes in:
 
     for piece in feed.wanted(sizes):
         feed.take(piece, read(piece.name, piece.start, piece.end))
     evaluation.feed(feed.records())
 
-The files are those that `trainyard_watch` writes per rank and attempt: `rank-00000.attempt-0001.part-0001.jsonl`. Other
-files in the folder are ignored. A poll is one report of all sizes.
+The files are those that `trainyard_watch` writes: `rank-00000.attempt-0001.part-0001.jsonl`. Each rank
+writes one or more files per attempt, the attempt's parts. Other files in the folder are ignored. A poll is
+one report of all sizes.
 
 - An incomplete line is kept until the rest of it arrives.
-- A part is read once its predecessor has not grown for one poll, or once the part's own successor exists: in a
-  synchronized folder, the last lines of a part may arrive after the next part.
-- A missing part is skipped once a later one has not grown for two polls.
+- A part is read once the part before it has not grown for one poll, or once the part after it exists. The
+  reader waits for this, because in a synchronized folder the last lines of a part may arrive after the next
+  part.
+- A missing part is skipped once a later part has not grown for two polls.
 - An attempt is read once all content of earlier attempts has been read.
 
-Each call of `wanted` requests a bounded number of bytes. While `is_behind` is true, call it again with the same sizes.
+Each call of `wanted` requests a bounded number of bytes. While `is_behind` is true, call it again with the
+same sizes.
 """
 
 from __future__ import annotations
@@ -62,13 +65,13 @@ class Piece:
 
 
 class LiveFeed:
-    """The reading positions in all files of one job's statistics.
+    """Reader of all statistics files of one job, with its position in each file.
 
     Args:
-        since: creation time of the job, epoch seconds. A file with an older header is from an
-            earlier job of the training, which used the same prefix. At an invalid line in such a
-            file, a warning is logged, and the files of that rank and attempt are no longer read. An
-            invalid line of the job itself is an error.
+        since: creation time of the job, epoch seconds. A file with an older header is from an earlier job of
+            the training, which used the same prefix. At an invalid line in such a file, a warning is logged,
+            and the files of that rank and attempt are no longer read. An invalid line of the job itself is an
+            error.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:
@@ -251,9 +254,9 @@ class _Stream:
             file.look(sizes.get(file.name, -1), is_new=is_new)
 
     def wanted(self, *, most: int, is_final: bool) -> list[Piece]:
-        """Return the pieces of this stream's files to read next, about `most` bytes, in the order of the parts.
+        """Return the next pieces to read, in the order of the parts, with about `most` bytes in total.
 
-        A part waits for its predecessor, except if `is_final`: the writing has ended.
+        A part waits for its predecessor. If `is_final`, writing has ended and no part waits.
         """
         self.is_behind = self.waits = False
         pieces: list[Piece] = []

@@ -43,18 +43,18 @@ class NonFinite(LossRule):
 
     An issue needs a number of non-finite values in a row. The first case that applies determines the number:
 
-    1. Gradient norms, if a loss scaler may skip steps (fp16 or an unknown precision): `skipped_steps`. A scaler skips
-       steps whose gradient norm is not finite, and recovers. The default exceeds the number of halvings from 2^32,
-       Megatron-LM's first scale, to 1.
-    2. Losses, if the gradient norm of the step is finite: `skipped_steps`, because the step does no damage. For
-       example, torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
-    3. No loss scaler, and the number of steps that the script skips is known: one more than that number. With
-       `on_non_finite: fail` this is one value.
-    4. A loss scaler, or an unknown number of skipped steps: `patience`. After a finite value has followed a non-finite
-       one: `skipped_steps`, because the run skips such steps. If it did not, all later losses would be NaN.
+    1. For gradient norms, if a loss scaler may skip steps (fp16 or an unknown precision), it is
+       `skipped_steps`. A scaler skips steps whose gradient norm is not finite, and recovers. The default, 40,
+       exceeds the 32 halvings from 2^32, Megatron-LM's first scale, to 1.
+    2. For losses, if the gradient norm of the step is finite, it is `skipped_steps`, because the step does no
+       damage. For example, torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
+    3. If there is no loss scaler, and it is known how many steps the script skips, it is one more than that.
+       With `on_non_finite: fail` this is one value.
+    4. Otherwise it is `patience`. It changes to `skipped_steps` once a finite value has followed a non-finite
+       one. This shows that the run skips such steps, because otherwise all later losses would be NaN.
 
-    The number is always larger than the number of steps that the script is known to skip. If the script ended the run
-    at a non-finite step, this step is enough, unless its gradient norm is finite. Source: torchtitan
+    The number is always larger than the number of steps that the script is known to skip. If the script ended
+    the run at a non-finite step, this step is enough, unless its gradient norm is finite. Source: torchtitan
     checks loss and gradient norm before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
@@ -124,31 +124,35 @@ def _not_finite(what: str, value: float) -> Judgement:
 class LossSpike(LossRule):
     """The loss spikes (a warning) or diverges (an error).
 
-    A spike: `patience` losses in a row are above `median + num_mads * MAD` and above `ratio` times the median of the
-    last `window` steps. Such losses are not added to the window. Source: LLM Foundry's KillLossSpike (2 times the mean,
-    5 in a row, window 100), with medians in place of means. Remedy: Chowdhery et al. 2022 (PaLM) restart about 100
-    steps earlier and skip 200 to 500 batches.
+    A spike: `patience` losses in a row are above `median + num_mads * MAD` and above `ratio` times the median
+    of the last `window` steps. Such losses are not added to the window. Source: LLM Foundry's KillLossSpike (2
+    times the mean, 5 in a row, window 100), with medians in place of means. Remedy: Chowdhery et al. 2022
+    (PaLM) restart about 100 steps earlier and skip 200 to 500 batches.
 
-    Divergence: growth by a factor that does not shrink, far beyond what the run has shown. All of these hold:
+    Divergence: growth by a factor that does not shrink, far beyond what the run has shown. For `stop_steps`
+    steps and at least `stop_patience` losses, each loss is above `stop_growth` times the run's earlier maximum.
+    These losses, divided into three thirds in the order of their steps, meet all of these conditions:
 
-    - For `stop_steps` steps and at least `stop_patience` losses, each loss is above `stop_growth` times the run's
-      earlier maximum. The other conditions are about these losses.
-    - The median of each third is at least `stop_growth` times that of the third before.
-    - The logarithm of the growth from the second third to the last is at least `stop_acceleration` times that from the
-      first third to the second (1 is exponential growth).
+    - The median of each third is at least `stop_growth` times the median of the third before.
+    - The growth does not slow down. With the medians m1, m2 and m3 of the thirds, log(m3 / m2) is at least
+      `stop_acceleration` times log(m2 / m1). The two logarithms are equal for exponential growth.
     - The newest loss and the median of the last third are above `stop_ratio` times the earlier maximum.
-    - In six equal pieces of the last two thirds, each median is at least `stop_growth` times that of the piece before.
+    - The growth does not pause. If the last two thirds are divided into six equal pieces, the median of each
+      piece is at least `stop_growth` times the median of the piece before.
 
-    A too large learning rate and an unstable critic let the loss grow in this way until it overflows. Growth that slows
-    down or pauses is only a warning, because healthy losses show it: a generator's loss against a better discriminator,
-    beta * KL, or a critic's loss while returns rise. Losses of zero and below are not evaluated, because they have no
-    such ratio. A loss that was negative at first and diverges is found when it overflows (`NonFinite`).
+    A too large learning rate and an unstable critic let the loss grow in this way until it overflows. Growth
+    that slows down or pauses is only a warning, because healthy losses show it. Examples are a generator's loss
+    against a better discriminator, a loss beta * KL, and a critic's loss while returns rise. There is no
+    divergence while the median of the window is zero or below, because growth by a factor then has no meaning.
+    A loss that was negative at first and diverges is found when it overflows (`NonFinite`).
 
-    A median or a maximum below `stop_floor` counts as `stop_floor`. A loss that starts near zero has no scale, and its
-    growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference. Worked:
-    after a loss of 2, the thirds of the losses 9 * 2 ** (n / 2) have medians of 2,300, 3e8 and 4e13 after 100 steps,
-    which is a divergence; 9 + n / 20 never is. `stop_ratio` is so large because a healthy critic's loss may grow
-    exponentially to 1e9, for example if returns rise from 1 to 100,000 and are not normalized.
+    A median or a maximum below `stop_floor` counts as `stop_floor`. A loss that starts near zero has no scale,
+    and its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its
+    reference. `stop_ratio` is so large because a healthy critic's loss may grow exponentially to 1e9, for
+    example if returns rise from 1 to 100,000 and are not normalized.
+
+    Worked: after losses of 2, the loss n steps later is 9 * 2 ** (n / 2). After 100 steps the medians of the
+    thirds are 2,300, 3e8 and 4e13, so the loss diverges. A loss of 9 + n / 20 never does.
     """
 
     window: int = 100

@@ -26,12 +26,13 @@ _MOST = 0.7  # of a window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRegression(Rule):
-    """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
+    """The median of the tokens (or samples) per second over the last `window` steps is too low.
 
-    The first observation after each start of the processes is left out as warm-up. A start with another
-    number of ranks resets the rule. The rule judges a step once the window has at least `least` observations,
-    and the oldest counted observation is at least 70 % of `window` steps old. The median must stay too low
-    for half of `window` steps, so that a short load on the machine is not an issue.
+    It is too low if it is below `ratio` times the best median so far. The first observation after each start of
+    the processes is left out as warm-up. A start with another number of ranks resets the rule. A step is
+    evaluated once the window has at least `least` observations, and the first observation that was not left out
+    is at least 70 % of `window` steps old. The median must stay too low for half of `window` steps, so that a
+    short load on the machine is not an issue.
     """
 
     READS = (Start, StepRecord)
@@ -136,20 +137,22 @@ class _DataStall(RuleState[StepRecord]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutlier(Rule):
-    """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
+    """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps.
 
-    Source: SageMaker Developer Guide, StepOutlier (there `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few
-    long steps raise both mean and deviation. The robust profile therefore uses median and MAD, requires at least twice
-    the median, and skips the first step after each start of the processes. It also requires a minimum cost of the
-    outliers, since steps of milliseconds vary on a shared machine. For the same reason an outlier must exceed the
-    median by a few time slices of other processes (Linux, kernel/sched/fair.c: a slice is 0.7 ms * (1 + log2 of the
-    cores), with at most 8 cores: 2.8 ms).
+    Mean and deviation are those of all steps so far. Source: SageMaker Developer Guide, StepOutlier (there
+    `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few long steps raise both mean and deviation. The
+    robust profile therefore uses median and MAD, requires at least twice the median, and skips the first step
+    after each start of the processes. It also requires a minimum cost of the outliers, since steps of
+    milliseconds vary on a shared machine. For the same reason an outlier must exceed the median by the time
+    that other processes may take: a few time slices of the Linux scheduler. A slice is 0.7 ms * (1 + log2(n))
+    on n cores, and n counts as at most 8, so it is at most 2.8 ms (kernel/sched/fair.c).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.
-        share: share of all steps that the outliers must exceed, too: a long run has ten outliers by chance.
-        cost_share: least share of all step time that the outliers spend above the limit.
-        min_excess_seconds: least seconds above the median; robust measure only.
+        share: share of all steps that the outliers must also exceed, because a long run has ten outliers by
+            chance.
+        cost_share: least share of the time of all steps that the outliers must spend above the limit.
+        min_excess_seconds: least seconds by which an outlier exceeds the median; used only if `is_robust`.
     """
 
     ORIGIN = Origin.PROFILER
@@ -176,9 +179,10 @@ class StepOutlier(Rule):
     def robust_limit(self, seconds: Sequence[float]) -> float:
         """Return the duration in seconds above which a step is an outlier.
 
-        It is the largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
-        median, and the median plus `min_excess_seconds`. Worked: steps of 9, 10 and 11 s in equal numbers have the MAD
-        1: 10 + 5 * 1.4826 = 17.4 is less than 20, so 20 s.
+        It is the largest of three: the median plus `stddev` standard deviations, twice the median, and the median
+        plus `min_excess_seconds`. One standard deviation counts as 1.4826 times the MAD. Worked: steps of 9, 10 and
+        11 s in equal numbers have the median 10 and the MAD 1. With `stddev` 5, the first value is
+        10 + 5 * 1.4826 = 17.4 s. Twice the median is 20 s, so the result is 20 s.
         """
         middle, mad = median_and_mad(seconds)
         return middle + max(self.stddev * SIGMA_PER_MAD * mad, middle, self.min_excess_seconds)

@@ -110,12 +110,19 @@ class _ClassImbalance(_Counted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion(Rule):
-    """In the confusion matrix a class's diagonal share is below `min_diag`, or another share is above `max_off_diag`.
+    """A class's diagonal share in the confusion matrix is below `min_diag`, or another is above `max_off_diag`.
 
-    Source: SageMaker Developer Guide, Confusion Rule. The guide divides a diagonal element by the sum of the diagonal,
-    so several classes can never all reach the threshold. Here the divisor is the number of the label's samples:
-    confusion[i][i] / sum_j confusion[i][j]. Off the diagonal the guide's formula applies: confusion[j][i] / sum_j
-    confusion[j][i].
+    confusion[i][j] is the number of samples of class i that were predicted as class j. The shares of class i
+    are:
+
+    - The diagonal share is the part of its samples that were recognized:
+      confusion[i][i] / sum_j confusion[i][j].
+    - The other shares are the parts of its predictions that belong to another class j:
+      confusion[j][i] / sum_k confusion[k][i].
+
+    Source: SageMaker Developer Guide, Confusion Rule, for the other shares. The guide divides a diagonal
+    element by the sum of the diagonal, so several classes can never all reach the threshold. Here the divisor
+    is the number of the class's samples.
     """
 
     ORIGIN = Origin.DEBUGGER

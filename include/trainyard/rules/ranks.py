@@ -24,10 +24,13 @@ Kind = TypeVar("Kind")
 class Straggler(Rule):
     """A rank's time before the first collective is much longer than the fastest rank's.
 
-    min(local seconds) / own local seconds is below `score`, by medians over `window` steps, in `persistence`
-    comparisons in a row. The difference must also exceed `min_share` of a step. The duration of whole steps cannot be
-    used, because collectives equalise it (measured: 42.2 and 42.5 ms with local times of 1.2 and 31.7 ms). Source of
-    the score: NVIDIA Resiliency Extension (0.75).
+    The ranks are compared once per `window` steps that all ranks recorded. For each rank, the comparison uses
+    the median of `local_seconds` over these steps. A rank is too slow if the fastest rank's median is below
+    `score` times its own median, and if the difference exceeds `min_share` of the median step time. A rank that
+    is too slow in `persistence` comparisons in a row is an issue.
+
+    The duration of whole steps cannot be used, because collectives equalize it (measured: 42.2 and 42.5 ms with
+    local times of 1.2 and 31.7 ms). Source of `score`: NVIDIA Resiliency Extension (0.75).
     """
 
     READS = (Start, StepRecord)
@@ -153,10 +156,10 @@ class _ReplicaDivergence(RuleState[Checksums]):
 
 
 def _bound(open_places: dict[Key, dict[int, Kind]]) -> None:
-    """Drop the oldest entries beyond MOST_OPEN.
+    """Drop the oldest entries if there are more than `MOST_OPEN`.
 
-    An entry has the records of one comparison, by rank, until the records of all its ranks are read. The
-    ranks that are missing in the oldest entries probably no longer write.
+    An entry has the records that a rule compares, by rank. It is kept until the records of all its ranks are
+    read. Ranks that are still missing in the oldest entries probably no longer write.
     """
     while len(open_places) > MOST_OPEN:
         del open_places[next(iter(open_places))]

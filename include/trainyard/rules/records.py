@@ -28,10 +28,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Record):
-    """A start of the processes after `step` completed steps; all later steps are undone.
+    """A start of the training processes. They continue after `step` completed steps; all later steps are undone.
 
     Attributes:
-        attempt: number of the start, from 1 over the whole run.
+        attempt: number of the start in the run; the first start has the number 1.
     """
 
     attempt: int = 1
@@ -142,8 +142,9 @@ class MarkRecord(Record):
     """A record without a measurement, such as a sign of life.
 
     Attributes:
-        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed` or `done`; `clock` if it only marks that `time` was
-            reached; `ended` if the instances had ended by `time`.
+        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed` or `done` if the training wrote the record.
+            Trainyard adds two kinds. `clock` means only that `time` was reached, and `ended` means that the
+            attempt had ended by `time`.
     """
 
     kind: str = "alive"
@@ -237,15 +238,16 @@ class Trees(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of a run that its records may lack, mostly from its conf. None means unknown.
+    """Facts of a run, mostly from its conf, that its records may lack. None means unknown.
 
     Attributes:
         units_per_step: tokens or samples per optimizer step over all ranks.
-        peak_learning_rate, warmup_steps, min_learning_rate_ratio: the declared schedule, linear warm-up and cosine
-            decay as in `trainer.optimization`.
-        skipped_steps: number of consecutive non-finite steps that the script skips before it ends the run; 0 if it
-            ends the run at the first.
-        other_runs: step records of the runs to compare with, by the folder that the rule names.
+        peak_learning_rate, warmup_steps, min_learning_rate_ratio: the declared schedule, a linear warm-up and a
+            cosine decay as in `trainer.optimization`.
+        skipped_steps: number of consecutive non-finite steps that the script skips before it ends the run; 0 if
+            it ends the run at the first.
+        other_runs: step records of the other runs that rules compare with. The key is the other run's folder,
+            as the rule's parameter names it.
     """
 
     max_steps: int | None = None

@@ -83,7 +83,7 @@ class RuleState(ABC, Generic[Seen_contra]):
         """Process one record of a kind that the rule reads; return the judgements that are now possible."""
 
     def roll_back(self, step: int) -> None:
-        """Drop the state after `step`, from which the run resumes."""
+        """Drop the state of all steps after `step`, because the run resumes after this step."""
 
     def summary(self) -> Mapping[str, float]:
         """Return numbers about the whole run, for rules that only report."""
@@ -106,16 +106,16 @@ class Rule(ABC):
     """One rule with its parameters; subclasses add parameters under AWS's names.
 
     Attributes:
-        warm_up: number of first steps in which violations do not count.
+        warm_up: number of steps at the start of the run in which violations do not count.
         persistence: number of consecutive violations that make an issue.
 
     | class attribute | meaning |
     |---|---|
     | READS | kinds of records that the rule reads |
-    | NEEDS | required data, for the text of `not evaluated` |
+    | NEEDS | the data that the rule requires, to explain why it was not evaluated |
     | IS_PER_RANK | whether each rank is evaluated separately |
-    | SHARED | fields that are equal on all ranks, so the lowest rank with one is read. Empty: all ranks are read |
-    | ROBUST | parameters of the robust profile, over the documented defaults |
+    | SHARED | fields equal on all ranks; only the lowest rank that has one is read. Empty: all ranks are read |
+    | ROBUST | values of the robust profile that replace the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |
     """

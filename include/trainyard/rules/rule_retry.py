@@ -107,7 +107,7 @@ class RuleRetry:
 
     @property
     def lowers(self) -> bool:
-        """True if a retry may lower the learning rate, which the request must then contain."""
+        """True if a retry may lower the learning rate. The job's Create request must then contain a learning rate."""
         return self.action in {RetryRemedy.LOWER, ASK}
 
 

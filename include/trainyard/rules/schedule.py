@@ -86,7 +86,10 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _odd(self, step: int, rate: float) -> str | None:
-        """Return a text if the rate is zero or has jumped, which happens in few schedules; otherwise None."""
+        """Return the fault if the rate is zero or has jumped, or None.
+
+        A zero or a rise that is usual in schedules is not a fault, for example a zero at the end of a decay.
+        """
         rates, factor = self._seen.values, self._rule.jump_factor
         if rate == 0:
             is_right = step <= 1 or self._may_end(step)
@@ -126,10 +129,11 @@ class _LRSanity(RuleState[Record]):
 
 
 def declared_rate(facts: Facts, step: int) -> tuple[float, float] | None:
-    """Return the declared rate of step `step` (the first is 1) and its peak, or None if none is declared.
+    """Return the declared rate of step `step` and the schedule's peak rate; None if no schedule is declared.
 
-    Linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR, equation 5). Worked: peak 1, 10 steps of warm-up,
-    110 in all, ratio 0: 0.5 at step 5, 1 at step 10, 0.5 at step 61.
+    The first step is 1. The schedule is a linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR,
+    equation 5). Worked: a peak of 1, 10 warm-up steps of 110 steps in all and `min_learning_rate_ratio` 0 give
+    0.5 at step 5, 1 at step 10 and 0.5 at step 61.
     """
     peak, warmup, last = facts.peak_learning_rate, facts.warmup_steps, facts.max_steps
     ratio = facts.min_learning_rate_ratio

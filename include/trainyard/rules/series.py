@@ -1,4 +1,4 @@
-"""Series of numbers over steps that a restart rolls back, and robust statistics of them."""
+"""Series of numbers by step, with roll-backs after restarts, and robust statistics of such series."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
 def noise_of(values: Sequence[float]) -> float:
     """Return the standard deviation of the values around their trend, from the differences of neighbors.
 
-    Differences of independent neighbors have sqrt(2) times the deviation; the MAD ignores single spikes. Worked: a
-    straight line has no noise.
+    The standard deviation of the differences is estimated from their MAD (median absolute deviation), because
+    the MAD ignores single spikes. The differences of independent neighbors have sqrt(2) times the standard
+    deviation of the values. Worked: a straight line has no noise.
     """
     steps = [b - a for a, b in pairwise(values)]
     if not steps:
@@ -148,8 +149,9 @@ class SeriesRow:
 class Smoothed:
     """Exponential moving average with bias correction, with a history for roll-backs.
 
-    The decay is per step, for any number of steps between two observations. Source of the correction: Kingma and Ba
-    2015, section 3. Worked: decay 0.5 over 4 then 8, one step apart: (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
+    `decay` is the factor per step: for an observation n steps after the previous one it is `decay` to the power
+    of n. Source of the correction: Kingma and Ba 2015, section 3. Worked: with a decay of 0.5, the value 4 and
+    one step later the value 8 have the average (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
     """
 
     __slots__ = ("_decay", "_states", "_weights", "history")

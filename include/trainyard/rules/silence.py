@@ -83,11 +83,11 @@ class StalledTrainingRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(Rule):
-    """No sign of life for longer than `threshold` seconds and `num_steps` times the median step time: a hang.
+    """A hang: no sign of life for more than `threshold` seconds and for more than `num_steps` median step times.
 
-    Starts, steps, validations, checkpoints and the lines `alive` are signs of life; samples of the host are not. Until
-    the first step after a start, at least `startup_s` seconds are allowed. If the instances ended without the mark
-    `done`, the time up to their end counts as silence.
+    Starts, steps, validations, checkpoints and `alive` marks are signs of life. Samples of the host are not.
+    Until the first step after a start, at least `startup_s` seconds are allowed. If an attempt ended without a
+    `done` mark, the time up to its end counts as silence.
     """
 
     SEVERITY = Severity.ERROR

@@ -1,11 +1,14 @@
-"""Statistics in S3: one stream of objects per host, merged from its ranks' files. Pure.
+"""Statistics in S3: for each attempt and host, a sequence of objects with the lines of the host's ranks. Pure.
 
-    <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1: an object never changes, names count up
-    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
-    {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
+    <prefix>/0001.algo-1/00000001.bundle      key of the first object of attempt 1 on host algo-1
 
-An object has pieces of the files that `trainyard.rules.statistics_file` describes, in their order. The writer is
-training_scripts/trainyard_watch/statistics/shipping.py; other scripts may write the same format.
+    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}   followed by 1234 bytes, whole lines
+    {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}    followed by 980 bytes, and so on
+
+An object never changes. The names of a host's objects are increasing numbers. An object contains pieces of
+the files that `trainyard.rules.statistics_file` describes. The pieces of a file are in the order of its
+lines. The writer is training_scripts/trainyard_watch/statistics/shipping.py; other scripts may write the
+same format.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ BUNDLE = re.compile(r"(?:^|/)\d{4,}\.[^/]+/\d{8,}\.bundle$")
 
 
 def upload_pause_s(age_s: float) -> float:
-    """Return the seconds between two objects of a host whose processes are `age_s` seconds old.
+    """Return the pause in seconds between two objects of a host whose processes are `age_s` seconds old.
 
-    It is `pause_s` of the writer. Examples: 1 s at 30 s, 10 s at 10 minutes, 60 s from an hour on.
+    The writer's `pause_s` uses the same formula. Examples: the pause is 1 s at an age of 30 s, 10 s at 10
+    minutes, and 60 s from an hour on.
     """
     return min(60.0, max(1.0, age_s / 60))
 

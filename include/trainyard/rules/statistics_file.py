@@ -243,7 +243,8 @@ def read_statistics(
 
     Args:
         files: the lines of each file by its name, with their line feeds.
-        keep: returns a record in the form to keep, or None to drop it. This limits the memory of long runs.
+        keep: function that returns the record to keep in place of a record, or None to drop the record. It
+            limits the memory of long runs.
 
     Raises:
         ContractError: a line is invalid.

@@ -86,15 +86,17 @@ def read_rows(
 ) -> Iterator[Record]:
     """Yield the records of a whole log.
 
-    A stream is the log of one host in one attempt. Streams are ordered by their first lines, the lines of a stream by
-    time. Within a millisecond a start comes first, then the lines by step. Of one step, the line `trainyard step=`
+    A stream is the log of one host in one attempt. The streams are read one after another, in the order of
+    their first lines. The lines of a stream are sorted by time. Lines with the same millisecond are sorted as
+    follows: a start comes first, then the other lines by step. Among the lines of one step, `trainyard step=`
     comes first and `trainyard done` last.
 
     Args:
         rows: the lines, each with time_ms, job, stream and line, in any order.
         facts: values from the conf that records need, such as the number of tokens per step.
         ends: end of each attempt in epoch seconds, by its number (`ends_of`).
-        failures: failure reasons by job name, because the NaN that ended a job is on no line of its log.
+        failures: failure reasons by job name. They are needed for a NaN that ended a job, because the job's log
+            has no line for it.
     """
     streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in rows:
@@ -121,18 +123,20 @@ def read_rows(
 
 
 def divergence_of(reason: str | None) -> tuple[int, str] | None:
-    """Return the step at which the script's guard against NaN ended the job, and the fault; None for other reasons.
+    """Return the step at which the script's guard against NaN ended a job, and the fault.
 
-    Worked: `... NonFiniteError: ... in step 41 (...) the loss is nan; ...` is `(41, "the loss is nan")`.
+    Return None if the job's failure `reason` does not come from this guard. Worked:
+    `... NonFiniteError: ... in step 41 (...) the loss is nan; ...` gives `(41, "the loss is nan")`.
     """
     found = _DIVERGED.search(reason or "")
     return (int(found[1]), f"the {found[2]} is {found[3]}") if found else None
 
 
 def _divergence(reason: str | None) -> Iterator[Record]:
-    """Yield the record of the step at which the script's guard against NaN ended the job; nothing for other reasons.
+    """Yield the record of the step at which the script's guard against NaN ended the job.
 
-    The record is derived from the job's failure `reason`, because the job ends before it logs this step.
+    The record is derived from the job's failure `reason`, because the job ends before it logs this step. Yield
+    nothing if the reason does not come from this guard.
     """
     found = _DIVERGED.search(reason or "")
     if found:

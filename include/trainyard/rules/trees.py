@@ -43,7 +43,7 @@ class FeatureImportanceOverweight(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDepth(Rule):
-    """The depth of a tree is above `depth`. It is log2 of the largest node id, rounded down.
+    """A tree is deeper than `depth`. The depth of the deepest tree is log2 of the largest node id, rounded down.
 
     Source: SageMaker Developer Guide, TreeDepth (4). Worked: the largest ids 31 and 63 give the depths 4 and 5.
     """

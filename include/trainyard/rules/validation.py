@@ -87,12 +87,14 @@ class _Overfit(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtraining(Rule):
-    """The training or validation loss did not improve by more than `delta` over the last `patience_*` observations.
+    """The training or validation loss improved by at most `delta` over the last `patience_*` observations.
 
-    This is the criterion of early stopping. Source: SageMaker Developer Guide, Overtraining, which does not state
-    whether one of the two losses is enough; here it is. The robust profile (Trainyard's defaults) evaluates the
-    validation loss only. In this profile, at least half of all validations must be without an improvement, because
-    losses fall like a power of the steps.
+    This is the criterion of early stopping. Source: SageMaker Developer Guide, Overtraining, which does not
+    state whether one of the two losses is enough. In this rule, one is enough.
+
+    The robust profile (Trainyard's defaults) evaluates the validation loss only. In this profile, at least half
+    of all validations so far must have come after the last improvement. The reason is that losses fall like a
+    power of the steps, so improvements become rarer.
 
     Attributes:
         patience_train: observations of the training loss; None ignores this loss.

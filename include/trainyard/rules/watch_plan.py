@@ -24,12 +24,14 @@ class WatchPlan:
     """Plan of the live evaluation of a job's rules.
 
     Attributes:
-        rules: in the form that `trainyard.rules.configuration` reads; empty for all rules in the robust profile.
+        rules: in the form that `trainyard.rules.configuration` reads; empty for all rules in the robust
+            profile.
         conf: conf of the run, for the facts that rules need.
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.
         on_stop: reaction to a stop, in the form that `trainyard.rules.rule_retry` reads; empty for none.
-        poll_interval_s: seconds between two polls; None for the connection's value, or 15.
+        poll_interval_s: seconds between two polls. None uses the Airflow connection's value, or 15 if
+            the connection has none.
     """
 
     rules: tuple[Any, ...] = ()

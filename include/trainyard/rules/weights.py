@@ -108,9 +108,11 @@ def _update_ratio(each: TensorStatistics, epsilon: float) -> float | None:
 class UnchangedTensor(Rule):
     """A tensor is the same over the last `num_steps` observations.
 
-    Source: SageMaker Developer Guide, UnchangedTensor, which compares the values by numpy.allclose. Here a tensor is
-    unchanged if its checksum is equal, or if the norm of its update is at most atol * sqrt(n) + rtol * norm(tensor).
-    allclose implies this bound. The robust profile evaluates the weights over ten observations.
+    Source: SageMaker Developer Guide, UnchangedTensor, which compares the values by numpy.allclose. Here a
+    tensor is unchanged if its checksum equals the previous one. Without a checksum, the norm of its update must
+    be at most atol * sqrt(n) + rtol * norm(tensor), and n is the number of elements. Each tensor that is
+    unchanged by numpy.allclose is within this bound. The robust profile evaluates the weights over ten
+    observations.
 
     Attributes:
         equal_nan: whether a tensor whose update has a NaN counts as unchanged.

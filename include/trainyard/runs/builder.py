@@ -86,7 +86,7 @@ def job_record(
 ) -> JobRecord:
     """Return the record of a job from its snapshot (`JobSnapshot.to_dict`), with its cost.
 
-    `attempts` is the number of this job among the jobs of its task, from 1.
+    `attempts` is the job's position among the jobs of its task; the first job has the position 1.
     """
     same = {name: snapshot.get(name) for name in _SAME_NAMES}
     return JobRecord(

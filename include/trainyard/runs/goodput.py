@@ -92,9 +92,10 @@ def goodput(
     Args:
         begun_at: start of the run, epoch seconds.
         ended_at: end of the run, or now if it has not ended; epoch seconds.
-        tasks: `task_id`, `start`, `end`, and the times of a question to a person, `asked_at` and `answered_at`, of
-            each task; a time is None until the event has happened.
-        jobs: `task_id`, `name`, `created_at`, `started_at`, `ended_at` and `transitions` of each job of the run.
+        tasks: `task_id`, `start`, `end`, `asked_at` and `answered_at` of each task. The last two are the times
+            at which a person was asked a question and answered it. A time is None until the event has happened.
+        jobs: `task_id`, `name`, `created_at`, `started_at`, `ended_at` and `transitions` of each job of the
+            run.
         starts: starts of the training processes, in order; empty for a script that prints no metric line.
         stall_seconds: seconds that checkpoints blocked the training.
         data_wait_share: share of a step's time that ranks wait for data, 0 to 1.

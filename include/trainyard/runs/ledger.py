@@ -42,10 +42,12 @@ class LedgerEntry:
     Attributes:
         name: name of the resource in the service; unique per kind.
         intended_at: time just before the Create call.
-        status: final status of the resource, `NeverCreated` if the Create call never arrived; None until the end.
-        billable_seconds: billed seconds per instance, with those of a training's warm pool.
+        status: final status of the resource, `NeverCreated` if the Create call never arrived; None until the
+            end.
+        billable_seconds: billed seconds per instance, including the seconds of a training job's warm pool.
         cost_usd: cost at the catalogue's price; None until the end, and if the price is unknown.
-        training_plan: ARN of the plan that paid for the job up front: its cost is 0 USD; None without one.
+        training_plan: ARN of the training plan that paid for the job up front, so that the job itself costs 0
+            USD; None if no plan paid for it.
     """
 
     kind: PaidKind
@@ -69,7 +71,11 @@ class LedgerEntry:
         return f"{self.kind}-{self.name}.json"
 
     def reopened(self) -> Self:
-        """Return the unsettled entry of a resource that was created after all; its cost is unknown."""
+        """Return this entry as unsettled, without status, billed seconds and cost.
+
+        This is for an entry that was settled although its resource was created, or whose warm pool still costs
+        money.
+        """
         return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
 
     def settled(self, snapshot: Mapping[str, Any] | None, *, at: float) -> Self:

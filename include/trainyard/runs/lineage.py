@@ -26,9 +26,11 @@ class LineageDataset:
 
 
 def s3_dataset(uri: str, *, version: str | None = None) -> LineageDataset:
-    """Return the data set of an S3 address: namespace `s3://bucket`, name the key without slashes at its ends.
+    """Return the data set of an S3 address.
 
-    Source: openlineage.io/docs/spec/naming (2026-11-25). The whole bucket has the name `/`.
+    Its namespace is `s3://bucket`. Its name is the key, without slashes at its ends. The whole bucket has the
+    name `/`.
+    Source: openlineage.io/docs/spec/naming (2026-11-25).
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return LineageDataset(namespace=f"s3://{bucket}", name=key.strip("/") or "/", version=version)

@@ -196,38 +196,42 @@ class RunRecord:
     Attributes:
         status: `succeeded`, `failed`, `running`, `stopped by a rule`, `stopped by its cost cap` or
             `stopped: idle accelerators`.
-        history: metric events of the training script, oldest first (`event`, `time` and the event's
-            values), thinned if there are very many.
+        history: metric events of the training script, oldest first (`event`, `time` and the event's values),
+            thinned if there are very many.
         cost: the costs of the run, with these members. A member without a value is None or absent.
 
-            - total_usd: known costs of all jobs and warm pools, also of jobs that only the ledger has.
+            - total_usd: known costs of all jobs and warm pools, including jobs that only the ledger has.
             - is_complete: whether the cost of every job is known, and none can still cost money.
             - warm_pool_usd: the part of total_usd for warm pools.
-            - ceiling_usd: the most that the run can cost; once_usd: the same with one attempt per job.
+            - ceiling_usd: the most that the run can cost.
+            - once_usd: the most that the run can cost with one attempt per job.
             - budget_usd, max_cost_usd: the limits in the run's conf.
             - estimate_usd: preflight's estimate, with low, expected and high.
             - estimate_error: total_usd / expected - 1.
-            - saved_usd: amount that spot saved; on_demand_usd: the cost of the same seconds without spot;
-              saved_fraction: saved_usd / on_demand_usd.
-            - tokens_trained, usd_per_million_tokens, usd_per_epoch: for all attempts of the training.
+            - saved_usd: amount that spot saved.
+            - on_demand_usd: the cost of the same seconds without spot.
+            - saved_fraction: saved_usd / on_demand_usd.
+            - tokens_trained: tokens of all steps up to the highest logged step; redone steps count once.
+            - usd_per_million_tokens, usd_per_epoch: cost of all attempts of the training per million tokens,
+              and per epoch.
             - usd_per_loss_point: training cost divided by the decrease of the validation loss from its first
               value to its lowest.
             - note: a remark on the prices.
             - bill_due_at: on AWS, the time from which the bill is complete, epoch seconds.
-            - deployment: on AWS, the name of the Airflow deployment, which the bill's tags have.
-            - bill, bill_error: after `trainyard bill`, the bill (`RunBill`), and bill / ledger - 1.
+            - deployment: on AWS, the name of the Airflow deployment, which is also in the bill's tags.
+            - bill: AWS's bill (`RunBill`), once `trainyard bill --write` has stored it.
+            - bill_error: the bill's total divided by the ledger's total, minus 1; stored with `bill`.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.
         tuning: the content of tuning.json, the search before the training; None if there was none.
         goodput: `Goodput.to_dict()`: the run's wall time by cause; None until the run has begun and ended.
         ledger: `Ledger.to_dict()`: the paid resources of the run; None if it kept no ledger.
-        verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
-            if none did.
+        verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the
+            training; None if none did.
         cap_stop: stop of the training by its cost cap; None without such a stop.
         idle_stop: stop of the training because it used no accelerator; None without such a stop.
-        failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
-            if none.
+        failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None if none.
     """
 
     run_id: str
@@ -275,7 +279,10 @@ class RunRecord:
 
     @property
     def is_billed(self) -> bool:
-        """True if the run has jobs, or a cost of jobs that are in its ledger only."""
+        """True if the run has jobs, or if its total cost is not 0.
+
+        The second condition covers jobs that are only in the run's ledger, and an unknown total.
+        """
         return bool(self.jobs) or self.cost.get("total_usd", 0.0) != 0.0
 
     def job_of(self, task_id: str) -> JobRecord | None:

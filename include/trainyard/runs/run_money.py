@@ -60,14 +60,14 @@ def run_money(
 def _amounts(
     jobs: Sequence[JobRecord], ledger: Mapping[str, Any], *, task_id: str | None = None
 ) -> list[float | None]:
-    """Return the cost of each job in USD, without warm pools; None if it is unknown.
+    """Return the cost of each job in USD, without warm pools; None for a job whose cost is unknown.
 
-    A job whose task left no result, for example because it was marked failed, is in the ledger only.
+    If a task left no result, for example because it was marked failed, its jobs are in the ledger only.
 
     Args:
         jobs: records of the jobs.
         ledger: the run's ledger; empty without one.
-        task_id: only the jobs of this task; None for all.
+        task_id: task to whose jobs the result is limited; None for all tasks.
     """
     billed = {each["name"]: each for each in ledger.get("entries", ())}
     amounts = [(job.task_id, _usd(job, billed.pop(job.name, {}))) for job in jobs]
@@ -100,9 +100,9 @@ def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> flo
 
 
 def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:
-    """Return `estimate_usd`, preflight's estimate, and `estimate_error`.
+    """Return preflight's estimate as `estimate_usd`, and the error of that estimate as `estimate_error`.
 
-    The error is the relative difference of the actual cost from the expected one; None if unknown.
+    The error is the relative difference of the actual cost from the estimate's expected cost; None if unknown.
     """
     usd = (plan.get("estimate") or {}).get("usd")
     expected = usd["expected"] if usd else None
@@ -115,7 +115,7 @@ def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, An
 def _per_unit(
     amounts: Sequence[float | None], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the members of `RunRecord.cost` on tokens, epochs and loss points, by name.
+    """Return those members of `RunRecord.cost` that concern tokens, epochs and loss points. Keys are their names.
 
     `amounts` has the cost of each attempt of the training; an unknown cost is None.
     """
@@ -147,7 +147,7 @@ def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any
 def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> float | None:
     """Return the number of epochs trained; None if the script did not log the number of samples.
 
-    Worked: 400 steps of 16 samples on 3,200 samples: 2 epochs.
+    Worked example: 400 steps of 16 samples each, with 3,200 samples in the data set, are 2 epochs.
     """
     starts = [event for event in history if event.get("event") == "start"]
     if not starts:

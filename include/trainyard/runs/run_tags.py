@@ -1,4 +1,4 @@
-"""Tags of billed resources that name the task that created them. Pure."""
+"""Tags of billed resources. The tags name the task that created the resource. Pure."""
 
 from __future__ import annotations
 

@@ -90,9 +90,13 @@ def failure_error(
 
 
 def cause_rank(log_lines: Iterable[str]) -> int:
-    """Return the distance of a host's log lines from the cause: 0 = the cause, 1 = a failed collective, or `NO_CAUSE`.
+    """Return the distance of a host's log lines from the cause of a failure.
 
-    The end of a rank breaks the collectives of all other ranks, and their messages may be logged before the rank's own.
+    The distance is 0 for lines that name the cause, and 1 for lines about a failed collective. For other lines,
+    it is `NO_CAUSE`.
+
+    If a rank ends, the collectives of all other ranks fail. The messages of these ranks may be logged before
+    the message of the rank that ended first.
     """
     row = _match("\n".join(log_lines))
     if row is None or row.is_weak:
@@ -225,10 +229,10 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
 
     Three kinds of rows do not name a cause: an after-effect, a bare exit code, and the end of another rank.
 
-    - If the row of the reason names a cause, it is returned.
-    - Otherwise the row of the logs is returned, unless it is missing, an after-effect, or a bare exit code
-      although a row matches the reason.
-    - In these cases the row of the reason is returned, or None if the reason has no row.
+    - If the reason matches a row that names a cause, return this row.
+    - Otherwise, return the row that the logs match. There are two exceptions: the logs' row is an after-effect,
+      or it is a bare exit code and the reason matches a row, too.
+    - In both exceptions, and if the logs match no row, return the row that the reason matches, or None.
     """
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)

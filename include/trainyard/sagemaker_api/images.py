@@ -29,9 +29,11 @@ def image_uri(
 ) -> str:
     """Return the URI of AWS's image for the framework.
 
-    Default versions are pinned (`trainyard/catalog/training_images.json`); the images are in `aws_images.json` there.
-    The version of Hugging Face is the version of transformers; its image has the newest torch that AWS offers for it.
-    `has_model_parallel` selects the image of the model parallel library (SMP v2), an extension of the PyTorch image.
+    Default versions are pinned in `trainyard/catalog/training_images.json`. The images are in `aws_images.json`
+    in the same folder. For Hugging Face, `framework_version` is the version of transformers. The image then has
+    the newest torch that AWS offers for this version.
+    `has_model_parallel` selects the image of the model parallel library (SMP v2), an extension of the PyTorch
+    image.
 
     Raises:
         SpecError: there is no image for the framework, version or region; the message lists the known values.
@@ -107,7 +109,10 @@ def _check_default(region: str, version: str, py_version: str | None) -> None:
 
 
 def _has_gpu(instance_type: str) -> bool:
-    """Return whether a type has GPUs, by the catalogue, or by its family if the catalogue lacks it."""
+    """Return whether an instance type has GPUs, according to the catalogue.
+
+    For a type that is not in the catalogue, its family decides.
+    """
     known = catalogue().types.get(instance_type)
     return bool(known.num_accelerators) if known else instance_type[3:4] in {"g", "p"}
 

@@ -81,7 +81,7 @@ class JobApi:
 
     @property
     def summaries_key(self) -> str:
-        """Member of a listing's page with its jobs."""
+        """Name of the member that contains the jobs on a page of a listing."""
         return f"{self.noun}Summaries"
 
     @property

@@ -1,7 +1,10 @@
 """CloudWatch alarms and the dashboard of a training, as requests.
 
-Names of metrics and the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the SageMaker developer
-guide. Later attempts of a task are other jobs. Their names are known in advance, so the alarms cover all attempts.
+Each attempt of a task is a separate job. The names of these jobs are known in advance, so the alarms cover
+all attempts.
+
+Source of the metric names and of the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in
+the SageMaker developer guide.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """One kind of alarm: its metric, its threshold and the number of consecutive minutes.
+    """One kind of alarm: its metric, its threshold, and the consecutive minutes beyond it that trigger the alarm.
 
     Attributes:
         description: text of the alarm's description.

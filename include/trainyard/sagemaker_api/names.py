@@ -59,7 +59,10 @@ def run_slug(run_id: str) -> str:
 
 
 def deployment_prefix(prefix: str, deployment: str | None) -> str:
-    """Return the prefix of all S3 keys of a deployment: `prefix/<deployment>`, or `prefix` if it has no name."""
+    """Return the prefix of all S3 keys of a deployment.
+
+    It is `prefix/<deployment>`; for a deployment without a name, it is `prefix`.
+    """
     root = prefix.strip("/")
     return root if deployment is None else f"{root}/{run_slug(deployment)}"
 

@@ -1,4 +1,7 @@
-"""Parts that requests share: absent members, tags, roles, raw overrides, and changes to a rendered training request."""
+"""Parts that requests share: removal of absent members, tags, roles and raw overrides.
+
+Other functions read or change a rendered training request.
+"""
 
 from __future__ import annotations
 

@@ -157,9 +157,9 @@ class JobSnapshot:
     def reached_max_pending(self) -> bool:
         """True if the job's last wait for instances ended because it had lasted `max_pending_s`.
 
-        The service then stops the job within minutes. False if the wait ended much later: the service ignores the
-        limit for types without accelerators, so a person stopped the job. Under a training plan a longer wait also
-        gives True, because only the plan's active time counts.
+        The service stops a job within minutes after this limit. If the wait ended much later, the result is False:
+        the service ignores the limit for types without accelerators, so a person stopped the job. With a training
+        plan, the limit counts only the plan's active time. The result is then also True for a much longer wait.
         """
         wait = self.last_wait
         if self.max_pending_s is None or wait is None or wait[1] is None:
@@ -172,7 +172,7 @@ class JobSnapshot:
     def waiting_seconds(self) -> float | None:
         """Sum of the seconds of all waits for instances; None if the service reports no transitions.
 
-        A current wait counts up to the last change in the response.
+        A wait that still lasts counts up to the job's last change (`modified_at`).
         """
         if not self.transitions:
             return None
@@ -366,7 +366,10 @@ def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _billed_s(reported_s: int | None, status: str, started: object) -> int | None:
-    """Return the billed seconds; 0 for an ended job that never had instances, for which the service reports none."""
+    """Return the billed seconds that the service reports (`reported_s`).
+
+    For an ended job that never had instances, the service reports none. The result is then 0, not None.
+    """
     is_unbilled = reported_s is None and started is None and status in TERMINAL_STATUSES
     return 0 if is_unbilled else reported_s
 

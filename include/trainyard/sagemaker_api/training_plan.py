@@ -70,7 +70,7 @@ class TrainingPlanState:
         """Return the times at which a job must be stopped, one per window.
 
         The service ends the instances 30 minutes before a window ends. The stop begins `reserve_s` seconds earlier.
-        Worked: a window that ends at 12:00 with a reserve of 300 s: 11:25.
+        Worked: for a window that ends at 12:00, a reserve of 300 s gives 11:25.
         """
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
 
@@ -85,7 +85,7 @@ class TrainingPlanState:
     def seconds_left(self, now: float, *, reserve_s: float) -> float:
         """Return the seconds after `now` in which jobs can still use the plan, over all windows.
 
-        In each window, a job can run until its stop (`stops`), which `reserve_s` moves to an earlier time.
+        In each window, a job can run until the stop time that `stops` returns for the same `reserve_s`.
         """
         stops = self.stops(reserve_s=reserve_s)
         return sum(
@@ -117,7 +117,9 @@ class TrainingPlanState:
         needed_s: float,
         has_other_rung: bool,
     ) -> Iterator[Finding]:
-        """Yield the findings on a run's use of the plan: errors, and warnings if the training can run nevertheless.
+        """Yield the findings on a run's use of the plan.
+
+        A finding is a warning if the training can run nevertheless, otherwise an error.
 
         Args:
             rung: the capacity tier that uses the plan.

@@ -371,9 +371,9 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
     """Return the environment variables with the scripts' S3 prefixes and KMS key.
 
-    They are empty if at least one of these is missing: an entry point, checkpoints in S3, network
-    access. With a DebugHookConfig, only the prefix of the checkpoints is returned, because the
-    statistics go to the prefix of the hook.
+    The result is empty if the job has no entry point, no checkpoints in S3 or no network access. With a
+    DebugHookConfig, only the prefix of the checkpoints is returned, because the statistics go to the prefix of
+    the hook.
     """
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}

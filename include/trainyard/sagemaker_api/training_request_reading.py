@@ -102,12 +102,12 @@ _PREFERENCE_MEMBERS = {
 
 
 def training_job_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the TrainingJobSpec that renders as this request, without the job's name.
+    """Return the fields of the TrainingJobSpec that renders as this request. The job's name is left out.
 
     Members without a field in the spec are unchanged in `raw_request_overrides`.
 
     Raises:
-        SpecError: a channel, group or preference has an unknown member.
+        SpecError: a channel, instance group or instance preference has an unknown member.
     """
     rest = _copied(request)
     rest.pop("TrainingJobName", None)

@@ -83,7 +83,7 @@ def _merge(options: argparse.Namespace) -> None:
 
 
 def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
-    """Return the plan, with the output folder as its prefix, and the store of that folder."""
+    """Return the plan and the store that contains the output folder. The plan's prefix is this folder."""
     plan = DatasetPlan.from_json(options.plan.read_text(), uri=str(options.plan))
     objects, uri = _folder_as_store(options.output)
     return plan.at(uri), objects
@@ -92,7 +92,7 @@ def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
 def _folder_as_store(folder: Path) -> tuple[LocalObjects, str]:
     """Return a store rooted at the folder's parent, and the folder's URI in this store: `s3://<folder name>`.
 
-    Digests are stored beside the folder.
+    The store keeps the digests of files in its root, and thus beside the folder and not in it.
     """
     folder = folder.resolve()
     return LocalObjects(folder.parent), f"s3://{folder.name}"

@@ -109,7 +109,10 @@ def _content_fault(message: Mapping[str, Any]) -> str | None:
 
 
 def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
-    """Yield faults in the order of messages, such as a late system message, or no assistant message at the end."""
+    """Yield each fault in the sequence of a conversation's roles.
+
+    Examples are a late system message, and no assistant message at the end.
+    """
     talk = [role for role in roles if role not in {"system", "developer"}]
     if any(role in {"system", "developer"} for role in roles[len(roles) - len(talk) :]):
         yield f"has a system message after messages of other roles in {where}"

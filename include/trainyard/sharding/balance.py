@@ -113,7 +113,10 @@ class _RowShares:
         self._least = 0
 
     def next_numbers(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the shard numbers of the next rows, given their ends in tokens. Neighbors differ by at most 1."""
+        """Return the shard number of each of the next rows, from the rows' ends in tokens.
+
+        The numbers of two consecutive rows differ by at most 1.
+        """
         import numpy as np
 
         starts = np.concatenate([[0], ends[:-1]])

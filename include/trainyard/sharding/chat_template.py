@@ -31,11 +31,11 @@ class ChatTemplate:
     """Chat template of a tokenizer.
 
     Attributes:
-        sources: the template's text by name; `tool_use` is for rows with tools, `default` for all others. Empty if the
-            tokenizer has no template.
-        tokens: special tokens by name, such as `bos_token`. A token that tokenizer_config.json does not name is the
-            empty text, because a default of the tokenizer's class is not known here. A token that is null there is
-            absent, as in transformers.
+        sources: the template's text by name; `tool_use` is for rows with tools, `default` for all others. Empty
+            if the tokenizer has no template.
+        tokens: text of each special token by name, such as `bos_token`. If tokenizer_config.json does not have
+            the name, the text is empty, because the default of the tokenizer's class is not known here. If the
+            file has null for the name, the token is left out, as in transformers.
     """
 
     sources: Mapping[str, str]

@@ -106,8 +106,8 @@ def _content_types(
 ) -> dict[str, str]:
     """Return the content type of each column by name: a dtype, `bool`, `category`, or a kind of time.
 
-    In a text format, the type of a column of whole numbers begins with `EXACT`, unless the column has a
-    number that float64 cannot represent.
+    If the source's files do not declare types, the content type of a column of whole numbers has the prefix
+    `EXACT`. The prefix is left out if float64 cannot represent one of the numbers.
     """
     types = {plan.name: content_type(plan, schema.field(plan.name).type) for plan in plans}
     if context.reading.data_format in TYPED:

@@ -37,8 +37,8 @@ class CsvFormat:
 
     Args:
         options: arguments of `pandas.read_csv`.
-        others: characters that numbers may contain, such as a decimal comma. One of them is the delimiter
-            only if no delimiter outside of `others` splits the header.
+        others: characters that numbers may contain, such as a decimal comma. They are considered as delimiters
+            only if no other delimiter splits the header.
         marks: marks of missing values.
     """
 
@@ -149,7 +149,7 @@ class CsvFormat:
     def _parsed(
         self, left: Iterator[str], numbered: _NumberedLines, dialect: dict[str, Any]
     ) -> Records:
-        """Yield the rows of lines from which comments are removed.
+        """Remove comments from the lines that are left to read (`left`), and yield the rows of these lines.
 
         Raises:
             ValueError: a quoted field is never closed, or a field is too long.
@@ -176,7 +176,10 @@ class CsvFormat:
             raise ValueError(f"line {line + 1}: {error}") from error
 
     def _with_marks(self, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-        r"""Yield lines with the escape character doubled in marks of missing values such as `\N`: `csv` removes one."""
+        r"""Yield lines in which marks of missing values such as `\N` have a doubled escape character.
+
+        The reader of the module `csv` removes one of the two.
+        """
         end, marks = re.escape(delimiter), "|".join(map(re.escape, self._escaped_marks))
         field = re.compile(rf"(?:^|(?<={end}))(?:{marks})(?={end}|[\r\n]*$)")
         for line in lines:
@@ -204,10 +207,11 @@ class NamedRecords(NamedTuple):
 
 
 class ColumnSelection:
-    """Selection of the columns in `usecols`. Rows are still checked for all fields.
+    """Selection of the columns in `usecols`. The checks of rows still cover all fields.
 
     Args:
-        options: arguments of `pandas.read_csv`. `names` is removed if it names only the selected columns.
+        options: arguments of `pandas.read_csv`. If `usecols` has positions, and `names` has one name for each
+            position, `names` is removed from the options: it names the selected columns only.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:

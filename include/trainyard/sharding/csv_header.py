@@ -35,15 +35,15 @@ _LEAST_SEQUENCE = 3
 
 
 def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: Any) -> str:
-    """Return a tab for `.tsv`, otherwise the delimiter that splits the most rows into as many fields as the header.
+    """Return the delimiter that splits the most rows into as many fields as the header; a tab for `.tsv`.
 
     Delimiters within quotes are not counted. For a header of one field, return a comma.
 
     Args:
         file: the file.
         text: its first lines.
-        others: characters that numbers may contain, such as a decimal comma. One of them is the delimiter
-            only if no delimiter outside of `others` splits the header.
+        others: characters that numbers may contain, such as a decimal comma. They are considered as delimiters
+            only if no other delimiter splits the header.
         dialect: arguments of `csv.reader`.
 
     Raises:
@@ -224,9 +224,13 @@ def _check_is_header(file: SourceFile, names: list[str], rows: list[list[str]]) 
 
 
 def _is_row(names: list[str], columns: list[Sequence[str]]) -> bool:
-    """Return whether names look like a row of data above these columns.
+    """Return whether the names in a header look like a row of data.
 
-    Whole numbers can be names if they rise in equal steps, such as pixels and years.
+    Whole numbers that rise in equal steps can be names, such as the numbers of pixels or years.
+
+    Args:
+        names: the names.
+        columns: the values below each name.
     """
     numbers = [at for at, name in enumerate(names) if _is_number(name)]
     if not all(names[at].isdecimal() for at in numbers):

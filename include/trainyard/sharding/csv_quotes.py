@@ -185,7 +185,11 @@ class QuoteScan:
 
 
 def _unneeded_escape(scan: QuoteScan, row: str) -> str | None:
-    """Return the first ordinary character after an escape character outside of quotes, or None."""
+    """Return the first ordinary character that follows an escape character, or None.
+
+    Only escape characters outside of quotes count. Ordinary characters are all that need no escape: not the
+    delimiter, the quote, the escape character or a line end.
+    """
     if scan.escape is None or scan.escape not in row:
         return None
     scan.is_quoted = False
@@ -291,7 +295,10 @@ class QuoteCheck:
 
 
 def has_doubtful_quotes(data: bytes, delimiter: bytes, num_columns: int) -> bool:
-    """Return whether whole csv rows may have text after a closing quote, or a quoted field that contains rows."""
+    """Return whether csv data may have text after a closing quote, or a quoted field that contains rows.
+
+    The data must not begin or end within a row.
+    """
     if b'"' not in data:
         return False
     import numpy as np

@@ -110,9 +110,9 @@ class ShardIndex:
     """Content of `index/index.json`. `from_json(to_json(index)) == index`.
 
     Attributes:
-        algorithms: names of the algorithms that detect changed source files (`source`: a digest, `etag` or
-            `time of change`), verify shards (`shards`: None without checksums) and select the split of a row (`rows`).
-            Absent in version 1, which used SHA-256 for sources and shards.
+        algorithms: names of algorithms, by their use. Absent in version 1, which used SHA-256 for sources and
+            shards. `source` detects changed source files: a digest, `etag` or `time of change`. `shards`
+            verifies shards; None without checksums. `rows` selects the split of a row.
     """
 
     kind: str

@@ -40,13 +40,13 @@ _SAMPLE_LINES = 20_000
 class JsonlTable(ChangingSchema):
     """Files with one JSON object per line. Columns and types come from the first lines of up to four files.
 
-    A column that is not in these lines is added when it first occurs. With a text column, only that column is read; it
-    may have lists of token ids. `category_columns` become strings, even if they contain numbers. Lines that are not
-    JSON objects, or whose values have another type, are bad rows.
+    A column that is not in these lines is added when it first occurs. If the settings name a text column, only
+    that column is read; it may have lists of token ids. `category_columns` become strings, even if they contain
+    numbers. Lines that are not JSON objects, or whose values have another type, are bad rows.
 
     Args:
         reading: the files and their settings.
-        blocks: reads the lines of a file; the rows of another format can be given as JSON lines.
+        blocks: reads the lines of a file. For a file of another format, it returns the rows as JSON lines.
 
     Raises:
         DataError: a file cannot be read, or none of the first lines is a JSON object.

@@ -321,7 +321,10 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
 
 
 def _local_logs(found: list[SourceFile], root: Path) -> Iterator[str]:
-    """Yield the names of log files of tables such as Delta Lake, in the folders of the files and above these."""
+    """Yield the names of the log files that tables such as Delta Lake have.
+
+    The search covers the folders of the files `found` and all folders above them, up to the source's root.
+    """
     for folder in _folders_of(found):
         for log_folder, kind in _TABLE_KINDS.items():
             logs = (root / folder / log_folder).glob(f"*{kind.log_suffix}")

@@ -122,7 +122,10 @@ class _Bounds:
         return is_forbidden or not CREDENTIAL_NAMES.isdisjoint(path.parts)
 
     def holds_private(self, path: Path) -> bool:
-        """Return whether listing a folder would enter a private one; hidden folders are skipped."""
+        """Return whether a recursive listing of the folder `path` would reach a private file or folder.
+
+        Hidden private paths, and those in hidden folders, do not count.
+        """
         below = (each.relative_to(path) for each in self.forbidden if each.is_relative_to(path))
         return any(not any(part.startswith(".") for part in each.parts) for each in below)
 

@@ -97,10 +97,12 @@ def _samples(file: SourceFile, stream: BinaryIO, settings: ShardSettings) -> Ite
 def _sample(
     stream: BinaryIO, columns: list[_Column], sample: Sample, size: int, settings: ShardSettings
 ) -> Sample:
-    """Read the values of a sample that takes `size` bytes.
+    """Read the values of a sample from the stream, add them to `sample`, and return it.
+
+    The stored sample has `size` bytes.
 
     Raises:
-        ValueError: the sizes of its values do not match, or a value is too large.
+        ValueError: the sizes of the values do not add up to `size`, or a value is too large.
     """  # noqa: DOC501 - the named function returns a ValueError
     num_given = sum(column.size is None for column in columns)
     given = iter(_numbers(stream, num_given).tolist())

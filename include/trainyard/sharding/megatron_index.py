@@ -34,10 +34,10 @@ def read_megatron_index(
     Args:
         file: file of the index.
         objects: store of a remote file.
-        num_bytes: size of the described array in bytes.
+        num_bytes: size in bytes of the array of token ids, the `.bin` file to which the index belongs.
 
     Raises:
-        DataError: the file cannot be read, is not such an index, or describes another array.
+        DataError: the file cannot be read, is not such an index, or does not match the array.
     """  # noqa: DOC501 - the named functions return a DataError
     try:
         with opened(file, objects) as (stream, _):

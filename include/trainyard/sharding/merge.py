@@ -1,4 +1,7 @@
-"""Merge of parts, written by several processes, into one data set."""
+"""Merge of the parts of a data set into one complete data set.
+
+Each part was written by a process of its own (see `parts`).
+"""
 
 from __future__ import annotations
 
@@ -138,9 +141,9 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Return a part's splits without the buffers of numeric columns that have no value in this part.
+    """Return a part's splits without the buffers of numeric columns of which the part has no value.
 
-    The part stored such columns as categories.
+    Such a column is numeric in `schema`, the merged schema. Without a value, the part stored it as categories.
     """
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
@@ -274,7 +277,7 @@ def _recoded(
 
 
 def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
-    """Rewrite the category codes in the shard file at `path` from a part's to those of the whole data set.
+    """In the shard file at `path`, replace the part's category codes with the codes of the whole data set.
 
     `codes` maps a column's name to the table of new codes, indexed by the old code. Columns without a table
     keep their codes.

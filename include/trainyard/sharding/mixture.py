@@ -1,8 +1,9 @@
-"""Index of a data mixture: sharded token data sets with shares, for one training.
+"""Index of a data mixture: several data sets of tokens, each with a share, for one training.
 
-A mixture copies no shards. Below its own prefix it has `index/index.json`, which lists the shards of all sources, and
-for each split a manifest, `train.manifest` and so on. A channel of a job reads a manifest as the list of its files, so
-a split is one channel for any number of sources. In the channel, each data set has a folder of its own.
+A mixture copies no shards. Below its own prefix it has `index/index.json`, which lists the shards of all
+sources. It also has a manifest for each split, such as `train.manifest`. The manifest lists the files of a
+job's channel, so a split is one channel for any number of sources. In the channel, each data set has a
+folder of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ FORMAT, VERSION = "trainyard-mixture", 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedSource:
-    """One source of a mixture: its data set, and its share as a number of parts."""
+    """One source of a mixture: its name, the index of its data set, and its share.
+
+    The share is `parts` divided by the sum of the `parts` of all sources.
+    """
 
     name: str
     parts: int
@@ -71,8 +75,8 @@ def write_mixture(
         destination: `s3://bucket/prefix`; the mixture is stored at `datasets/<fingerprint>/` below it.
 
     Raises:
-        SpecError: lists all faults. A data set is a table instead of tokens, or two data sets have
-            different vocabularies or the same content.
+        SpecError: a data set is a table instead of tokens, or two data sets have different vocabularies or the
+            same content. The error lists all such faults.
     """
     sources = sorted(sources, key=lambda each: each.name)
     if findings := list(_findings(sources)):

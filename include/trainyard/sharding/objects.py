@@ -82,7 +82,7 @@ class LocalObjects:
     root: Path
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file, and its digest, if any, in a file below `.metadata` in the root."""
+        """Store the file. Its digest, if any, is stored in a separate file below `.metadata` in the root."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)

@@ -38,11 +38,11 @@ _SHOWN_BYTES = 20
 
 
 class _Chunk(NamedTuple):
-    """Rows of a file that have a field for each name.
+    """Some rows of a file, each with one field per column name.
 
     Attributes:
-        columns: the strings of each selected column.
-        lines: the number of each row's first line.
+        columns: the strings of each selected column, by the column's name.
+        lines: the line number at which each row begins.
         texts: the text of each row.
     """
 
@@ -169,10 +169,13 @@ class OddCsvTable(ChangingSchema):
             )
 
     def _check_columns(self, file: SourceFile, columns: dict[str, int], header: list[str]) -> None:
-        """Check that the file has the columns of the first file and, if `names` replaces the header, the same header.
+        """Check that the file has the columns of the first file.
+
+        If the csv option `names` replaces the names in the headers, the header must also be the same as in the
+        first file.
 
         Raises:
-            DataError: it has other columns.
+            DataError: the file has other columns.
         """  # noqa: DOC501 - the named function returns a DataError
         names = list(columns)
         self._expected = self._expected or (names, header)
@@ -186,7 +189,10 @@ class OddCsvTable(ChangingSchema):
     def _good_rows(
         self, file: SourceFile, found: NamedRecords, bad_rows: BadRows | None
     ) -> Iterator[tuple[int, list[str], str]]:
-        """Yield line, fields and text of the rows that have a field for each name; the others are bad rows."""
+        """Yield the first line number, the fields and the text of each row with one field per column name.
+
+        Other rows are bad rows.
+        """
         width = len(found.names)
         check = QuoteCheck(
             file.name,
@@ -281,7 +287,7 @@ def _other_encoding(file: SourceFile, error: UnicodeError, encoding: str) -> Dat
 
 
 def _texts_of(marks: Any) -> set[str]:
-    """Return as texts the values that mark a missing cell: one value, or a list of several."""
+    """Return the values that mark a missing cell, as texts. `marks` is one value or a list of values."""
     several = marks if isinstance(marks, list | tuple) else [marks]
     return {str(mark) for mark in several}
 

@@ -199,7 +199,7 @@ def _counts(times: pa.Array) -> npt.NDArray[np.int64]:
 def _groups_by_batch_rows(
     metadata: pq.FileMetaData, names: list[str], *, plain_strings: set[str]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield each batch size in rows, with the consecutive row groups to read in such batches.
+    """Yield batch sizes in rows, each with the consecutive row groups to read in batches of this size.
 
     A batch size is a power of two.
     """

@@ -1,9 +1,13 @@
 """Parts of one data set that is sharded by several independent processes: plan, write each part, merge.
 
-By default, each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4
-writes shards 1, 5, 9, ...), stores its shards as drafts, and writes `parts/part-00001.json`. The merge reads these
-documents, publishes the drafts and writes the index. It adds up the statistics, and rewrites category codes of parts
-with another order of categories. If a column has fractions in some parts only, the schema has floats for it.
+By default, each part shards the files whose names hash to its number. It uses its own shard numbers: of 4
+parts, part 1 writes shards 1, 5, 9, and so on. It stores its shards as drafts and writes its own index,
+`parts/part-00001.json`.
+
+The merge reads the indexes of all parts, publishes the drafts and writes the index of the data set. It adds
+up the statistics. If a part numbers the categories of a column in another order than the data set, the
+merge rewrites the part's category codes. If a column has fractions in some parts only, the schema has
+floats for it.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ class Written:
         splits: splits by name, with their shards.
         described: fields of the index that describe the content: kind, schema or tokenizer, baseline.
         tallies: JSON-safe sums, from which the merge calculates the statistics of all parts.
-        types: content type of each column, for the comparison of parts: a dtype, `bool`, `category`, or a kind of time.
-            `exact int64` is an int64 column without a declared type, all of whose values are exact as float64.
+        types: content type of each column, for the comparison of parts. It is a dtype, `bool`, `category`, or a
+            kind of time such as `timestamp`. The prefix in `exact int64` means that the file declares no type
+            for the column, and that float64 can represent each of its values exactly.
     """
 
     splits: dict[str, Split]

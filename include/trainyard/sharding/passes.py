@@ -1,4 +1,4 @@
-"""Sharding of a source, or of one part of it, by the pass that fits: token ids or typed columns."""
+"""Sharding of a source, or of one part of it, by one of two passes: one for tokens, one for typed columns."""
 
 from __future__ import annotations
 

@@ -111,8 +111,9 @@ def plan_dataset(
 
     The fingerprint needs digests of local files: with `checksums`, files without a cached digest are read.
 
-    Raises a `SpecError` if `num_shards` is not a multiple of the number of readers, a run may not read a file, or the
-    tokenizer cannot be read. Raises a `DataError` if the source is missing, empty, unreadable or of unknown format.
+    Raises a `SpecError` if `num_shards` is not a multiple of the number of readers, the source has a file that
+    a run is not allowed to read, or the tokenizer cannot be read. Raises a `DataError` if the source is
+    missing, empty, unreadable or of unknown format.
     """
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)

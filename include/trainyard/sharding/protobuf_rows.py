@@ -1,7 +1,7 @@
-"""Protocol buffers of record files, as samples of JSON lines.
+"""Reader of record files whose records are protocol buffers. It yields the records as JSON lines.
 
-Only the wire format is read here (protobuf.dev/programming-guides/encoding). The messages of each file format are in
-its own module: they have few fields, which do not change.
+This module knows only the wire format (protobuf.dev/programming-guides/encoding). The messages of a file
+format are defined in the module of that format. They have few fields, which do not change.
 """
 
 from __future__ import annotations
@@ -151,16 +151,17 @@ def add_value(
     file: SourceFile,
     settings: ShardSettings,
 ) -> None:
-    """Add a named value of a record to a sample; a value that no column needs is not decoded.
+    """Add a named value of a record to a sample. If no column needs the value, add None without decoding it.
 
     Args:
         sample: the record's sample.
         name: the value's name.
         data: the encoded value.
-        value_of: returns the decoded value; its keyword arguments are `column`, `is_text` and `place`, for errors.
+        value_of: returns the decoded value. Its keyword arguments are `column`, `is_text` (true for the text
+            column) and `place` (file and record, for errors).
         noun: the format's word for such a value, such as `tensor`.
         file: the record's file.
-        settings: name the text column and the ignored columns.
+        settings: the settings, with the names of the text column and of the ignored columns.
     """
     place = f"{noun} {name!r}"
     if name in settings.ignore_columns or settings.text_column not in {None, name}:
@@ -176,7 +177,9 @@ def add_value(
 
 
 def numbers_of(field: Field, dtype: np.dtype[Any]) -> list[Any]:
-    """Return the numbers of a field, packed or a single one. Whole numbers are varints, floats have a fixed size.
+    """Return the numbers of a field, which has a single number or several packed ones.
+
+    Whole numbers are varints, floats have a fixed size.
 
     Raises:
         ValueError: the field does not have numbers of this type.

@@ -157,11 +157,11 @@ def with_call_arguments(
 def losses_of(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Loss]:
-    """Return (part, remedy) for each kind of part of a conversation that its rendered text lacks.
+    """Return (part, remedy) for each kind of part of a conversation that is missing in its rendered text.
 
     A unique word is added to each part. If the rendered text lacks the word, the template leaves out the part.
-    The remedy is empty for the thinking of earlier answers, because this loss is intended: such templates leave it
-    out of each prompt, too.
+    The remedy for the thinking of earlier answers is empty, because this loss is intended. A template that
+    leaves out this thinking here also leaves it out of every prompt.
 
     Args:
         messages: a conversation of valid messages.

@@ -34,7 +34,10 @@ class Sample:
         self._values: dict[str, Any] = {}
 
     def add(self, column: str, value: Any, *, place: str) -> None:
-        """Add a value of a column, which must not have one already. `place` names it in a fault."""
+        """Add the value of a column. `place` names the value in the message of a fault.
+
+        A column can have one value only. A second value is a fault of the sample.
+        """
         if column in self._values:
             self.fault = self.fault or (f"two values: column {column!r}, {place}", b"")
         self._values[column] = value
@@ -48,7 +51,11 @@ class Sample:
         place: str,
         ignored: Collection[str],
     ) -> None:
-        """Add a decoded value. Each field of an object is a column of its own, such as `json.width`."""
+        """Decode a value and add it. Each field of a JSON object becomes a column, such as `json.width`.
+
+        `place` names the value in the message of a fault. Fields whose column is in `ignored` get None instead of
+        their value.
+        """
         try:
             value = decode(data)
         except UnicodeDecodeError as error:
@@ -84,7 +91,8 @@ def sample_lines(
     Args:
         samples: samples of one file.
         position: returns the number of stored bytes of the file that have been read.
-        max_bytes: limit of the decompressed file: samples that begin within it are read. None reads all.
+        max_bytes: number of bytes of the decompressed file. Only samples that begin within these bytes are
+            read. None reads all.
 
     Raises:
         ValueError: a sample is too large.

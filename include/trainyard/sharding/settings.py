@@ -82,31 +82,36 @@ class ShardSettings:
     """Settings of the shards.
 
     Attributes:
-        num_shards: shards of the train split; 0 selects a number that fits the readers and `target_shard_bytes`.
-        instance_count: instances of the training. `num_shards` must be a multiple of the number of readers, which is
-            `instance_count` x `processes_per_instance` x `num_workers`.
+        num_shards: shards of the train split; 0 selects a number that fits the readers and
+            `target_shard_bytes`.
+        instance_count: instances of the training. `num_shards` must be a multiple of the number of readers,
+            which is `instance_count` x `processes_per_instance` x `num_workers`.
         processes_per_instance: ranks per instance.
         num_workers: loader workers per rank; 0 counts as 1.
-        validation_fraction: share of the rows in the validation split, selected by a hash of each row's content.
+        validation_fraction: share of the rows in the validation split, selected by a hash of each row's
+            content.
         test_fraction: share of the rows in the test split, selected in the same way.
-        sample_fraction: share of the rows of each split that is written, for trial runs; selected by the same hash. 1
-            writes every row.
+        sample_fraction: share of the rows of each split that is written, for trial runs; selected by the same
+            hash. 1 writes every row.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
         text_column: column of a table with text to tokenize, or with lists of token ids; None shards a table as
             typed columns.
         target_column: column with the role `target`.
         ignore_columns: columns that are omitted.
-        category_columns: columns of a csv or jsonl file that are read as categories although they look like numbers.
-        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For a source of token ids it is
-            the tokenizer that created them.
+        category_columns: columns of a csv or jsonl file that are read as categories although they look like
+            numbers.
+        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For a source of token
+            ids it is the tokenizer that created them.
         vocab_size: number of ids, for a source of token ids without a tokenizer file; 0 for any other source.
-        eos_token_id: id that ends a document in such a source; None if there is none.
+        eos_token_id: id that ends a document, for a source with `vocab_size`; None if there is no such id.
         target_shard_bytes: approximate shard size for `num_shards=0`.
-        text_row_bytes: smallest size in bytes of a row of a text file, except the last; a row ends at a line end.
+        text_row_bytes: smallest size in bytes of the rows of a text file. Each row ends at a line end. The last
+            row of a file can be smaller.
         max_categories: the most distinct strings that a category column may have.
-        checksums: whether digests of local source files and shards are calculated. Without them a source counts as
-            unchanged if names, sizes and modification times are the same. A repeated run uploads every shard again, and
-            the trainer checks sizes only. Parts of a data set always have checksums, because the merge needs them.
+        checksums: whether digests of local source files and shards are calculated. Without them a source counts
+            as unchanged if names, sizes and modification times are the same. A repeated run uploads every shard
+            again, and the trainer checks sizes only. Parts of a data set always have checksums, because the
+            merge needs them.
         csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv.
     """
 

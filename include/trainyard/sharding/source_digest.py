@@ -34,8 +34,8 @@ _TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEX
 def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
     """Return the SHA-256 over every file's name, size, limit of bytes to read, and content.
 
-    The content of an object is represented by its ETag, that of a local file by its digest, or by its modification time
-    without checksums.
+    The content of an object is represented by its ETag. The content of a local file is represented by its
+    digest or, if `checksums` is False, by its modification time.
 
     Raises:
         DataError: a file cannot be read.

@@ -133,7 +133,8 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
 def suffix_of(name: str) -> str:
     """Return the lower-case suffix of the format, without that of a compression: `.csv` for `a.csv.gz`.
 
-    Numbers of TensorFlow's files belong to the name: `.tfrecord` for `a.tfrecord-00000-of-00002`.
+    The shard numbers that TensorFlow adds to file names are ignored: `.tfrecord` for
+    `a.tfrecord-00000-of-00002`.
     """
     name = _NUMBERED.sub(r"\1", name.lower().replace(".tgz", ".tar.gz"))
     suffixes = PurePosixPath(name).suffixes

@@ -1,7 +1,8 @@
 """Globs of sources, with one meaning for local files and for objects in S3.
 
-`*`, `?` and `[...]` match within one part of a name, and `**` matches any number of folders, including none. A name's
-part that starts with a dot is matched only by a glob's part that starts with a dot.
+Names and globs consist of parts between slashes. `*`, `?` and `[...]` match within one part, and `**`
+matches any number of folders, including none. If a part of the name starts with a dot, the part of the glob
+that matches it must start with a dot, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def glob_start(uri: str) -> str:
 
 
 def is_match(name: str, pattern: str) -> bool:
-    """Return whether a name, with its parts between slashes, matches a glob."""
+    """Return whether a name matches a glob. The two are compared part by part, with slashes between the parts."""
     return _are_matches(name.split("/"), _parts(pattern))
 
 

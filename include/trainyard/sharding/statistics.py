@@ -108,9 +108,10 @@ class ColumnMoments:
 
 
 class DistinctValues:
-    """Distinct values of a numeric target without missing values, updated batch by batch.
+    """Distinct values of a numeric target column, updated batch by batch.
 
-    They are the classes of a classification, if there are at most `MAX_CLASSES` of them.
+    The batches have no missing values. The distinct values are the classes of a classification, if there are at
+    most `MAX_CLASSES` of them.
     """
 
     def __init__(self) -> None:

@@ -19,9 +19,9 @@ _OF_WHOLE_MODELS = ("model.", "model-", "pytorch_model")
 def is_adapter(objects: Objects, prefix: str) -> bool | None:
     """Return whether the model below a prefix is an adapter; None if no model can be read.
 
-    False means a whole model. The model is the first model.tar.gz below the prefix, or the files
-    there if there is no archive. An archive is read up to the first file that shows the kind. In
-    the model.tar.gz of a fine-tuning, the files before it are small.
+    False means a whole model. If there is a model.tar.gz below the prefix, the first one is the model.
+    Otherwise, the model consists of the files there. An archive is read only up to the first file that shows
+    the kind of model. In the model.tar.gz of a fine-tuning job, only small files precede that file.
     """
     uris = [each.uri for each in objects.list(prefix)]
     archive = next((each for each in uris if each.rpartition("/")[2] == ARCHIVE), None)

@@ -56,7 +56,7 @@ class Table(Protocol):
 
 
 class ChangingSchema:
-    """Column types of files whose rows may need other types than the first ones.
+    """Column types of files. Later rows may need other types than the first rows.
 
     Attributes:
         schema: the type in which each column is read.

@@ -119,7 +119,10 @@ class Categories:
         return codes, self._hashes.take(codes)
 
     def _code_table(self, local: list[Any]) -> npt.NDArray[np.int32]:
-        """Return the code of each entry of a batch's dictionary, and -1 as the last entry, for null indices."""
+        """Return the code of each entry of a batch's dictionary, `local`, in the order of the entries.
+
+        One more element, -1, follows them. It is the code of rows without a value.
+        """
         names = [None if value is None else str(value) for value in local]
         self._learn([name for name in names if name is not None and name not in self._codes])
         return np.array([*(self._codes[name] for name in names), -1], dtype=np.int32)
@@ -138,9 +141,10 @@ class Categories:
 def _numbers(
     column: pa.Array, plan: ColumnPlan
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Return a column's numbers in the planned type, and a mask of missing integers or None.
+    """Return a column's numbers in the planned type, and a mask that marks the missing integers.
 
-    Missing floats are NaN; missing integers are 0 and True in the mask.
+    A missing float is NaN. A missing integer is 0, and the mask is True there. The mask is None if no integer
+    is missing.
 
     Raises:
         ReplanNeededError: a column that was planned without missing values has one.
@@ -188,10 +192,10 @@ def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
 
 
 def _lost_digits(column: pa.Array, name: str) -> npt.NDArray[np.uint64] | None:
-    """Return bits for the row hash, which distinguish decimals that have the same nearest float64.
+    """Return bits that distinguish decimals with the same nearest float64, for use in the row hash.
 
-    The bits of an exact decimal are 0. A decimal is exact if it is the shortest text of its float64. Return None if all
-    values are exact, or if the column has no decimals.
+    The bits of an exact decimal are 0. A decimal is exact if it equals the shortest text of its nearest
+    float64. Return None if all values are exact, or if the column has no decimals.
     """
     if not pa.types.is_decimal(column.type) or column.type.scale <= 0:
         return None
@@ -244,9 +248,10 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
 
 
 def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.NDArray[np.float64]:
-    """Return times in seconds, each as the nearest float64; for times of more than 2^53 units.
+    """Return times in seconds, each rounded once to the nearest float64.
 
-    A warning is logged if a time is not a whole number of seconds.
+    Only times of 2^53 or more units before or after 1970 need this function. It logs a warning if such a time
+    is not a whole number of seconds.
 
     Args:
         counts: the times as numbers of units.

@@ -85,10 +85,10 @@ def joined_dtype(dtypes: Sequence[str]) -> str | None:
 
 
 def merged_dtype(types: Sequence[str]) -> str | None:
-    """Return the dtype that fits a column in all parts; None if there is none.
+    """Return the dtype that holds a column's values from all parts of a data set; None if there is none.
 
-    The column may have fractions in some parts and only integers in others. The dtype is then
-    float64, if each integer is exact as float64.
+    Each part is sharded on its own. The column may have fractions in some parts and only integers in others.
+    The dtype is then float64, if each integer is exact as float64.
 
     Args:
         types: the column's content type in each part, as in `Written.types`.

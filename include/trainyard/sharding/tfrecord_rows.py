@@ -1,8 +1,9 @@
-"""Reader of TFRecord files with `tf.train.Example`. It yields them as JSON lines.
+"""Reader of TFRecord files. It yields their `tf.train.Example` messages as JSON lines.
 
-Layout as in `tensorflow/core/lib/io/record_writer.h` of TensorFlow 2.20, little-endian: length (uint64), its checksum
-(uint32), content, its checksum (uint32). A checksum is a CRC-32C, rotated right by 15 bits, plus a constant. Fields of
-an example as in `tensorflow/core/example/feature.proto`.
+A record has the layout of `tensorflow/core/lib/io/record_writer.h` in TensorFlow 2.20, little-endian:
+length (uint64), checksum of the length (uint32), content, checksum of the content (uint32). A checksum is a
+CRC-32C, rotated right by 15 bits, plus a constant. The fields of an example are those of
+`tensorflow/core/example/feature.proto`.
 """
 
 from __future__ import annotations
@@ -112,11 +113,11 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
 def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
     """Return the value of a feature: one value as a scalar, no value as None, several as a list.
 
-    The whole numbers of the text column are a list of token ids, also if there is only one.
+    Integers in the text column are token ids. They are always a list, even a single one.
 
     Raises:
         ValueError: this is not a feature, or the text column has several texts.
-        DataError: it has binary content.
+        DataError: the feature has binary content.
     """
     kind = 0
     values: list[Any] = []

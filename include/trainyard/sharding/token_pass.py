@@ -85,7 +85,7 @@ def _write_splits(
 def _split_texts(
     batch: TextBatch, tokenizer: Tokenizer | GivenVocabulary, rule: SplitRule
 ) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """Return the tokens of each split's texts, and the end of each text in them.
+    """Return, for each split, the tokens of its texts in one array, and the end of each text in that array.
 
     Raises:
         SpecError: `vocab_size` is set, which is for sources of token ids only.
@@ -102,9 +102,9 @@ def _split_texts(
 def _split_ids(
     batch: TokenBatch, vocabulary: Tokenizer | GivenVocabulary, rule: SplitRule
 ) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """Return the ids of each split's rows, and the end of each row in them.
+    """Return, for each split, the ids of its rows in one array, and the end of each row in that array.
 
-    The hash of a row is that of its ids as little-endian uint32.
+    A row's split depends on its hash. The hash covers the row's ids as little-endian uint32.
 
     Raises:
         SpecError: neither `vocab_size` nor a tokenizer file is set.

@@ -278,7 +278,9 @@ def _with_cuts(ends: npt.NDArray[np.int64], num_tokens: int) -> npt.NDArray[np.i
 
 
 def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
-    """Check that a raw file read as uint16 does not have uint32 ids, whose upper halves are 0.
+    """Check that a raw file, read as uint16, was not written as uint32.
+
+    A uint32 id below 65,536 would be read as two ids: the id itself and a 0.
 
     Raises:
         DataError: every second id is 0.

@@ -1,9 +1,9 @@
-"""Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue.
+"""Uploads of finished shards by 4 threads and a bounded queue, while the next shards are still being written.
 
-Several runs may write the same data set at once. So the final name of a shard gets only the final content, which is the
-same in each run. A shard that may still be divided again or get other category codes is uploaded as a draft. Its
-name is `under-way/<digest>/<final name>`, so no run stores other content there. Without checksums, a random id of the
-run replaces the digest.
+Several runs may write the same data set at once. So a shard is stored under its final name only with its
+final content, which is the same in each run. A shard that may still be divided again or get other category
+codes is uploaded as a draft. The name of a draft is `under-way/<digest>/<final name>`, so no other run
+stores different content under it. Without checksums, a random id of the run replaces the digest.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Uploads:
         return list(self._done.values())
 
     def forget_drafts(self) -> None:
-        """Wait for all queued files, and omit the drafts stored so far from later results of `wait`.
+        """Wait for all queued files, then forget the drafts that are stored: `wait` no longer returns them.
 
         Other objects will replace these drafts.
         """
@@ -166,8 +166,9 @@ class Uploads:
     ) -> bool:
         """Return True if the store has this content under this name; always False without a digest.
 
-        A draft is always looked up, because another run may be copying it: with SSE-KMS, storing it again would change
-        its ETag.
+        A final name is looked up only if an earlier run stored an object there. A draft with a digest is always
+        looked up, because another run may have stored the same draft and may be copying it. With SSE-KMS, a second
+        upload of the draft would change its ETag.
         """
         uri = f"{self._prefix}/{name}"
         if sha256 is None or not (is_draft or uri in self._existing):
@@ -182,9 +183,10 @@ def final_name(draft: str) -> str:
 
 
 def delete_drafts(objects: Objects, prefix: str) -> None:
-    """Delete all drafts of a complete data set, also those of other runs, which will find the data set complete.
+    """Delete all drafts of a complete data set, including the drafts of other runs.
 
-    An error is only logged, because the data set does not need the drafts.
+    The other runs do not need them either, because they will find the data set complete. An error is only
+    logged, because the data set does not need the drafts.
     """
     try:
         objects.delete([each.uri for each in objects.list(f"{prefix}/{UNDER_WAY}/")])

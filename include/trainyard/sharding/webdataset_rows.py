@@ -1,9 +1,10 @@
 """Reader of WebDataset archives. It yields their samples as JSON lines.
 
-A sample is the consecutive files of a tar archive whose names are equal up to the first dot after the last slash. The
-rest of a name is its column, in lower case: `a/01.seg.txt` has the column `seg.txt` of the sample `a/01`. The end of
-the column selects how a value is read, as in `autodecode.py` of webdataset 1.0: `cls` is a whole number, `txt` is text,
-`npy` is an array, and each field of a `json` object is a column such as `json.width`.
+A sample consists of consecutive files of a tar archive. Their names are equal up to the first dot after the
+last slash. The rest of a file's name, in lower case, is its column: `a/01.seg.txt` has the column `seg.txt`
+of the sample `a/01`. The last suffix of the column's name selects how its values are read, as in
+`autodecode.py` of webdataset 1.0. `cls` is a whole number, `txt` is text, `npy` is an array, and each field
+of a `json` object is a column such as `json.width`.
 """
 
 from __future__ import annotations

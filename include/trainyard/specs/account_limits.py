@@ -119,7 +119,10 @@ class AccountLimits(FromMapping):
         yield from self.bucket_findings(asdict(spec))
 
     def bucket_findings(self, given: object) -> Iterator[Finding]:
-        """Yield a finding for each forbidden bucket in the S3 addresses anywhere in plain data."""
+        """Yield a finding for each forbidden bucket in `given`.
+
+        All S3 addresses in `given` are checked, at any depth of its mappings, lists and tuples.
+        """
         buckets = {each.partition("/")[0] for each in _s3_paths(given)}
         yield from _outside("bucket", sorted(buckets), self.buckets)
 

@@ -57,17 +57,19 @@ class AutoMLJobSpec(FromMapping):
         train: `s3://` prefix of the training rows.
         validation: `s3://` prefix of the validation rows; without it the service splits or cross-validates.
         target: the column to predict.
-        problem_type: inferred from the target if absent; requires `objective`, and `objective` requires it.
+        problem_type: kind of prediction; None = the service infers it from the target. Set `problem_type` and
+            `objective` both, or neither.
         objective: the metric that ranks candidates, by the service's name, such as `F1`, `AUC`, `MSE`.
         algorithms: a subset of the mode's algorithms; empty = all of them.
         max_candidates: largest number of fitted models.
         max_runtime_s: time limit of the whole job; at the limit the best candidate so far is the result.
         max_runtime_per_candidate_s: time limit of one candidate's training job.
         validation_fraction: share of the training rows to hold out, above 0 and below 1.
-        budget_usd: limit for the cost of all jobs over all attempts of the task, at the on-demand price; None = no
-            limit. The request's time limit is chosen so that `num_parallel` candidates on `candidate_instance_type`
-            cannot exceed it.
-        candidate_instance_type: assumed instance type of the candidates; the service chooses the actual one later.
+        budget_usd: limit for the cost of all jobs over all attempts of the task, at the on-demand price; None =
+            no limit. The request's time limit is chosen so that `num_parallel` candidates on
+            `candidate_instance_type` cannot exceed it.
+        candidate_instance_type: assumed instance type of the candidates; the service chooses the actual one
+            later.
         num_parallel: assumed number of candidates that train in parallel.
     """
 

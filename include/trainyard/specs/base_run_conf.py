@@ -22,50 +22,52 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRunConf:
-    """Settings of every run, independent of the model. Names carry the units: seconds, GiB, USD.
+    """Settings of every run, independent of the model. The field names contain the units: seconds, GiB, USD.
 
     Attributes:
         processes_per_instance: ranks per instance; None = one per GPU or NeuronCore, one on a CPU type.
-        capacity_ladder: capacity tiers to try in order. The first tier replaces instance_type, instance_count and
-            use_spot_instances; empty = these three fields are the only tier.
-        heartbeat_timeout_s: longest time between two progress reports of a training. After a longer time, the training
-            is stopped, and a new attempt resumes it; 0 = no limit.
+        capacity_ladder: capacity tiers to try in order. The first tier replaces instance_type, instance_count
+            and use_spot_instances; empty = these three fields are the only tier.
+        heartbeat_timeout_s: longest time between two progress reports of a training. After a longer time, the
+            training is stopped, and a new attempt resumes it; 0 = no limit.
         max_quota_wait_s: longest time to retry a training that exceeds the account's quota; 0 = no limit.
-        max_retry_attempts: largest number of restarts of the training by the service, on the same instances, after a
-            service error. All starts together get max_run_s. 0 = no restart.
-        keep_alive_period_in_seconds: time for which the instances of an ended trial or attempt are kept, and billed,
-            for the run's next trial or attempt; None = they are not kept.
-        evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing job that
-            evaluates the model; None = chosen by the planner (`trainyard.planning`).
+        max_retry_attempts: largest number of restarts of the training by the service, on the same instances,
+            after a service error. max_run_s limits the total time of all starts. 0 = no restart.
+        keep_alive_period_in_seconds: time for which the instances of an ended trial or attempt are kept, and
+            billed, for the run's next trial or attempt; None = they are not kept.
+        evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing
+            job that evaluates the model; None = chosen by the planner (`trainyard.planning`).
         budget_usd: a run whose possible cost is higher does not start; None = no limit.
-        max_cost_usd: cost cap of the run. The training is stopped before its cost exceeds the cap, and its model at
-            that point is evaluated and registered; None = no cap.
-        stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
-            (`trainyard.cost.cost_cap`).
+        max_cost_usd: cost cap of the run. The training is stopped before its cost exceeds the cap, and its
+            model at that point is evaluated and registered; None = no cap.
+        stop_reserve_s: part of the cap that is reserved for the stop of a job, as billed seconds of the job's
+            instances (`trainyard.cost.cost_cap`).
         stop_if_idle_minutes: the rule IdleAccelerators stops the training if its steps use no GPU for this many
             minutes. The consequences are the same as at the cost cap. None = never.
-        approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
-            None = no approval.
-        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
-            the training if there is no evaluation. None = no condition.
+        approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's
+            approval; None = no approval.
+        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation,
+            or of the training if there is no evaluation. None = no condition.
         approval: whether a person approves the registration; without an answer the model is not registered.
         approval_timeout_s: longest wait for the approval of the run, or of its model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
-        smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself starts,
-            such as {"max_steps": 5}; they override the run's. None = no smoke test.
+        smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself
+            starts, such as {"max_steps": 5}; they override the run's. None = no smoke test.
         smoke_instance_count: instances of the smoke test.
         smoke_max_run_s: longest time of the smoke test. If it takes longer, the run ends without a training.
-        rules: rules for the training, read by trainyard.rules.configuration; empty = all rules in the robust profile.
-        debugger: evaluator of the rules that SageMaker also has: "own" for Trainyard's, or "service" for SageMaker's if
-            it supports the job.
+        rules: rules for the training, read by trainyard.rules.configuration; empty = all rules of the
+            catalogue, in the robust profile.
+        debugger: evaluator of those rules that SageMaker can also evaluate. "own" = Trainyard, "service" =
+            SageMaker if it supports the job, otherwise Trainyard.
         watch_rules: whether the rules are evaluated while the training runs.
-        on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (the training ends
-            with a verdict) or `fail` (the run fails).
+        on_rule_error: action after an issue of severity error, for rules without an action of their own.
+            `warn`, `stop` (the training ends with a verdict) or `fail` (the run fails).
         rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
-        notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no messages.
+        notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no
+            messages.
         monitoring: alarms and a dashboard in CloudWatch during the training; None = neither.
-        inference_image_uri: image that serves the registered model; None = AWS's image for a model of Trainyard's
-            scripts, and no image for the model of another script.
+        inference_image_uri: image that serves the registered model; None = AWS's image for a model of
+            Trainyard's scripts, and no image for the model of another script.
         intended_uses: text of the model card on the uses that the model is meant for; None = not stated.
     """
 

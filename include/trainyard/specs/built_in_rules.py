@@ -36,7 +36,7 @@ def built_in_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def is_built_in(spec: TrainingJobSpec) -> bool:
-    """Return whether the job's image is an algorithm of the table and no script replaces it."""
+    """Return whether the job runs a built-in algorithm of AWS, without a script that replaces it."""
     return _algorithm(spec) is not None
 
 

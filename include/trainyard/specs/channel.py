@@ -16,13 +16,13 @@ class TrainingInput:
     """One channel read from S3 (the SDK's `TrainingInput`).
 
     Attributes:
-        s3_data: `s3://bucket/prefix`, or the manifest for the manifest types.
+        s3_data: `s3://bucket/prefix`; the manifest's address if `s3_data_type` is one of the manifest types.
         distribution: `FullyReplicated` or `ShardedByS3Key`.
         compression: `Gzip` if the objects are to be decompressed, otherwise None.
         s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
         input_mode: `File`, `FastFile` or `Pipe`; None = the job's.
-        shuffle_seed: seed of the order of the objects, which changes each epoch (the SDK's `ShuffleConfig`); None = no
-            shuffling.
+        shuffle_seed: seed for shuffling the objects (the SDK's `ShuffleConfig`). Each epoch has another order.
+            None = no shuffling.
         instance_groups: the groups of a heterogeneous cluster that get this channel.
     """
 

@@ -133,10 +133,12 @@ class Comparison:
 
     Attributes:
         ranks: numbers of ranks for each strategy.
-        loss_tolerance: largest allowed difference of a cell's loss at any step, and of its last validation loss,
-            relative to that of the reference cell.
-        worthwhile_efficiency: least gain in speed per added rank, relative to the speed per rank at the fewest ranks.
-            With a smaller gain, the comparison reports that more ranks are not worthwhile.
+        loss_tolerance: largest allowed relative difference between the losses of a cell and of the reference,
+            which is the measured cell with the fewest ranks. It applies to the loss at each step and to the
+            last validation loss.
+        worthwhile_efficiency: least gain in speed that each added rank must bring, as a share of the speed per
+            rank at the fewest ranks. If the gain is smaller, the comparison reports that more ranks are not
+            worthwhile.
         processes_per_instance: largest number of ranks per instance; None = one per GPU or NeuronCore.
         cells_at_once: largest number of parallel trainings; 0 = as many as fit into the pool's slots.
     """

@@ -31,7 +31,8 @@ class MixedSource:
 
     Attributes:
         source: a local path or an `s3://` URI, as the param `source`.
-        weight: share of the samples of the training, in any unit: the weights of a mixture are normalized.
+        weight: relative share of the training's samples. The weights of a mixture are normalized, so they may
+            have any sum.
         data_format, text_column, csv_options: those of this source; None = the run's.
     """
 

@@ -47,24 +47,27 @@ class FineTuneConf(BaseRunConf, FromMapping):
     """Settings of one fine-tuning, in addition to those of every run.
 
     Attributes:
-        base_model: `s3://` prefix of a model that save_pretrained wrote, or a model's id on the Hugging Face hub.
-        train_data: `s3://` prefix of `*.jsonl`: chat, prompt and completion, text, or pairs for DPO.
-        validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no evaluation.
-        init_from: model of an earlier run from which the training starts: the `s3://` address of its model.tar.gz, or
-            the prefix that contains this file. None = the base model.
+        base_model: `s3://` prefix of a model that save_pretrained wrote, or a model's id on the Hugging Face
+            hub.
+        train_data: `s3://` prefix of `*.jsonl` files. For `sft`, a row is a chat, a prompt with its completion,
+            or a text. For `dpo`, a row is a pair of answers to a prompt.
+        validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no
+            evaluation.
+        init_from: model of an earlier run from which the training starts: the `s3://` address of its
+            model.tar.gz, or the prefix that contains this file. None = the base model.
         method: `sft` or `dpo`.
-        adapter: `none` trains all weights, `lora` a LoRA adapter, `qlora` an adapter over a base that bitsandbytes
-            quantizes.
+        adapter: `none` trains all weights, `lora` a LoRA adapter, `qlora` an adapter over a base that
+            bitsandbytes quantizes.
         rank: rank of the adapter's matrices.
         learning_rate: peak learning rate; None = the default for the method and the adapter.
         epochs, max_steps: length of the training; `epochs` applies if `max_steps` is None.
         batch_size: sequences per rank and forward pass.
         max_length: largest number of tokens per sample.
-        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state over the
-            ranks; `deepspeed` shards them by ZeRO, with the stage in the hyperparameter `ds_config`.
+        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state
+            over the ranks; `deepspeed` shards them by ZeRO, with the stage in the hyperparameter `ds_config`.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
-        register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
-            so the condition is ignored.
+        register_when: condition for the registration; None = no condition. Without validation_data there is no
+            metric, so the condition is ignored.
         environment: environment variables of the container, such as a hub's token.
     """
 
@@ -131,10 +134,10 @@ class FineTuneConf(BaseRunConf, FromMapping):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the param `inputs` of the own-script run, and its params of the evaluation.
+        """Return the param `inputs` of the own-script run, together with the run's params for the evaluation.
 
-        With validation data, `inputs` includes this data, and the evaluation has a script and inputs. Without
-        it, there is only `register_when`, which is None.
+        With validation data, this data is added to `inputs`, and the evaluation gets a script and its own inputs.
+        Without validation data, there is no evaluation, so `register_when` is set to None.
         """
         if self.validation_data is None:
             return {"inputs": inputs, "register_when": None}

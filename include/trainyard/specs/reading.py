@@ -86,9 +86,9 @@ def check_spec(cls: type[Any], mapping: Mapping[str, Any], *, where: str = "") -
 def read_each(
     reader: Callable[..., Any], mapping: Mapping[str, Any], *, where: str
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Read each value of a mapping; return the read values by key, and the findings of the others.
+    """Convert each value of a mapping with `reader`. Return the converted values by key, and the findings.
 
-    `UNKNOWN` values are kept as they are.
+    The findings are those of the values that `reader` rejects. `UNKNOWN` values are kept as they are.
     """
     read: dict[str, Any] = {}
     findings: list[Finding] = []

@@ -18,7 +18,7 @@ _FORM = re.compile(r"\s*(\S+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterCondition:
-    """Condition on a metric for a model's registration: its name, a comparison (`>=`, `<=`, `>`, `<`) and a number."""
+    """Condition for a model's registration: a metric's name, a comparison (`>=`, `<=`, `>`, `<`) and a number."""
 
     metric: str
     comparison: str

@@ -22,7 +22,10 @@ _HYPERPARAMETER = "hyperparameter"
 
 
 def _hyperparameter(default: Any) -> Any:
-    """Declare a field that the training receives as a hyperparameter of the same name, also in a comparison."""
+    """Declare a field that the training receives as a hyperparameter of the same name.
+
+    In a run of `compare_strategies`, the field applies to every training that is compared.
+    """
     return field(default=default, metadata={_HYPERPARAMETER: True})
 
 
@@ -34,18 +37,19 @@ class RunConf(BaseRunConf, FromMapping):
         source: `python-stdlib`, a local path or an `s3://` URI.
         data_mixture: sources by name, with their weights, in place of `source`; empty = `source` alone.
         num_shards: number of shards; 0 = derived from the size of the data and the number of ranks.
-        sample_fraction: share of the rows of each split to shard, selected by a hash; 1 = all.
+        sample_fraction: share of each split's rows that is sharded, selected by a hash; 1 = all.
         max_source_bytes: largest number of bytes to read from the source; 0 = all.
         shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.
         text_column: column of a table with the text to tokenize, or with lists of token ids.
         tokenizer: `bytes`, or a file of the library tokenizers (`tokenizer.json`).
-        vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
-            ends a document; 0 and None for any other source.
+        vocab_size, eos_token_id: number of token ids, and the id that ends a document. For a source of token
+            ids whose tokenizer is not given; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
         csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv
             (trainyard.sharding.csv_options).
-        init_from: S3 address of the weights that the training begins with: the prefix of a Llama's config.json and
-            safetensors, the model.tar.gz of an earlier run, or the prefix of such a file; None = random weights.
+        init_from: S3 address of the weights that the training begins with: the prefix of a Llama's config.json
+            and safetensors, the model.tar.gz of an earlier run, or the prefix of such a file; None = random
+            weights.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
             `processing` if an instance type for processing jobs has memory for the model, otherwise `training`.
             Preflight sets `none` in a DAG whose author replaced the evaluation or left it out.
@@ -56,16 +60,17 @@ class RunConf(BaseRunConf, FromMapping):
             mean_time_to_interruption_s; -1 = only at the end and before a stop.
         deadline_h: the planner's limit for the training in hours; None = the cheapest plan.
         warmup_steps: None = a tenth of max_steps (`warmup_of`).
-        precision: "auto" = bf16 if all types of the run have it in hardware, otherwise fp32 (`training_precision`). The
-            default of the hyperparameter `compile` follows the same rule (`is_compiled`).
-        strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: sharded state; hyperparameters such as
-            `tensor_parallel_degree` also split the layers). trainyard.planning.auto_plan resolves "auto" before a conf
-            is read.
+        precision: "auto" = bf16 if all types of the run have it in hardware, otherwise fp32
+            (`training_precision`). The default of the hyperparameter `compile` follows the same rule
+            (`is_compiled`).
+        strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: sharded state; hyperparameters such
+            as `tensor_parallel_degree` also split the layers). trainyard.planning.auto_plan resolves "auto"
+            before a conf is read.
         checksums: whether sources and shards have checksums, which the trainer verifies; if not, only sizes are
             compared.
         on_rule_stop: retries after a stop by a rule, read by trainyard.rules.rule_retry; empty = none.
-        tune: whether a search chooses hyperparameters for the training. The fields that begin with `tuning_` describe
-            the search; `search_of` fills in their defaults.
+        tune: whether a search chooses hyperparameters for the training. The fields that begin with `tuning_`
+            describe the search; `search_of` fills in their defaults.
         tuning_ranges: ranges by hyperparameter (`read_ranges`); empty = `default_ranges`.
         tuning_max_steps: steps of a trial; 0 = a quarter of the training's.
         tuning_instance_count, tuning_max_run_s: instances and time limit of a trial; 0 = the training's.
@@ -170,7 +175,10 @@ class RunConf(BaseRunConf, FromMapping):
 
     @property
     def num_readers(self) -> int:
-        """Data-parallel degree: number of parts of a global batch. Ranks that split one model read the same part."""
+        """Data-parallel degree: the number of parts into which each global batch is split.
+
+        Ranks that split one model between them read the same part.
+        """
         return self.num_readers_of(self.world_size)
 
     def num_readers_of(self, ranks: int) -> int:

@@ -1,4 +1,8 @@
-"""Rules for a run's capacity ladder and instance groups: each must agree with the fields that it replaces."""
+"""Rules for a run's capacity ladder and instance groups.
+
+The first tier of a ladder, or an instance group, replaces fields of the conf. A field that is set must have
+the value that replaces it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,10 @@ _REPLACED = ("instance_type", "instance_count")
 
 
 def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
-    """Yield a finding for each field that differs from the first capacity tier, whose value replaces it.
+    """Yield a finding for each field of the conf that is set to another value than the first capacity tier's.
 
-    A field with its default value does not count.
+    The tier's value replaces the field, so the conf's value would have no effect. A field with its default
+    value gives no finding.
     """
     first = conf.capacity_ladder[0]
     yield from _replaced(conf, first, by="the first tier of capacity_ladder", there="first tier")

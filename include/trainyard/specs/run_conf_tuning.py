@@ -123,10 +123,10 @@ def trial_steps(conf: RunConf) -> int:
 
 
 def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:
-    """Return (ranges, findings): the valid ranges of the conf's search, and the faults of the others.
+    """Return (ranges, findings): the valid ranges of the conf's search, and the faults of the invalid ones.
 
-    Without `tuning_ranges`, the ranges are `default_ranges`. The hyperparameter determines the kind of a range, so two
-    bounds are enough. `values`, or a list, gives choices.
+    Without `tuning_ranges`, the ranges are `default_ranges`. A range needs only its two bounds, because its
+    hyperparameter determines its kind. Instead of bounds, a range can have `values`, or be a list of choices.
     """
     if not conf.tuning_ranges:
         return default_ranges(conf), []

@@ -184,12 +184,12 @@ def _values_that_do_not_fit(
 ) -> Iterator[Finding]:
     """Yield a finding for each tried value that makes a trial's conf invalid.
 
-    The tried values are the choices of a range, or its two ends. Fields that are not tried have the values of the
-    conf.
+    The tried values are the choices of a range, or its two ends. All other fields have the values of the conf.
 
-    `DIVIDING` has pairs of hyperparameters of which one must divide the other. They are tried together, also with
-    some values between the ends of a range. Usually only the first fault of a pair is reported. All are reported
-    if one of the two is fixed and the other has a list of choices.
+    `DIVIDING` lists pairs of hyperparameters in which the second must divide the first. The values of such a
+    pair are tried in all combinations, and `_values_to_check` adds values between the ends of a range. Only the
+    first fault of a pair is reported. But if just one of the two has a range, and this range is a list of
+    choices, all faults are reported.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
@@ -219,8 +219,9 @@ def _faults_of_values(trial: RunConf, group: Mapping[str, ParameterRange]) -> It
 def _values_to_check(name: str, given: ParameterRange) -> tuple[Any, ...]:
     """Return the values of a range to try: its choices or its two ends.
 
-    For a whole-number range of a hyperparameter in `DIVIDING`, up to CONSECUTIVE values from the
-    least are added. They are enough to find a value that does not fit, if there is one.
+    For a range of whole numbers of a hyperparameter in `DIVIDING`, the next values above the lower end are
+    added, so that the result has up to `CONSECUTIVE` (19) consecutive values. If any value of the range does
+    not fit, one of the returned values does not fit.
     """
     values = ends_and_choices(given)
     if not isinstance(given, IntegerRange) or name not in chain(*DIVIDING):

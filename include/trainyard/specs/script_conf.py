@@ -46,26 +46,30 @@ class ScriptConf(BaseRunConf, FromMapping):
 
     Attributes:
         entry_point: the training script, a path within source_dir.
-        source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
-            the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
-            requirements.txt is installed first.
+        source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below
+            one of the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`.
+            Its requirements.txt is installed first.
         requirements: path in source_dir of the file that the training installs instead of requirements.txt.
         arguments: command line arguments of the script, passed unchanged before the hyperparameters.
-        framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
-            the catalogue.
-        strategy: name of the distribution (`trainyard.specs.strategies.named`). `auto` = torchrun for the frameworks
-            pytorch and huggingface, and plain processes for others.
-        distribution: the SDK estimator's `distribution` instead of a strategy; empty = one plain process on each
-            instance. None = that of the strategy.
-        instance_groups: groups of a heterogeneous cluster. The type and count of the group that `distribution` names,
-            or of the first group, replace instance_type and instance_count. Empty = instances of one type.
+        framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the
+            newest in the catalogue.
+        strategy: name of the distribution (`trainyard.specs.strategies.named`). `auto` = torchrun for the
+            frameworks pytorch and huggingface, and plain processes for others.
+        distribution: the SDK estimator's `distribution` instead of a strategy; empty = one plain process on
+            each instance. None = that of the strategy.
+        instance_groups: groups of a heterogeneous cluster. The type and count of the group that `distribution`
+            names, or of the first group, replace instance_type and instance_count. Empty = instances of one
+            type.
         environment: environment variables of the container.
-        inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
+        inputs: mapping from channel name to `s3://...`, or to the fields of a channel on S3, FSx or EFS
+            (`trainyard.specs.channel`).
         input_mode: input mode of channels without their own: `File`, `FastFile` or `Pipe`.
         subnets, security_group_ids: network of the training; empty = the connection's.
-        metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
+        metric_definitions: metrics that the service reads from the log: names, and regular expressions with one
+            group.
         evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
-        evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
+        evaluation_inputs: further inputs of the evaluation's job: mapping from name to `s3://...`. Each is
+            mounted at /opt/ml/processing/input/<name>.
         inference_entry_point: script of the handlers in `code/` of model.tar.gz, for a serving image with AWS's
             inference toolkit; None = the image's own handlers.
         inference_content_types: content types of the requests that the served model accepts.
@@ -170,7 +174,10 @@ def _two_distributions(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield a finding if `processes_per_instance` is set, but no section of the strategy takes it."""
+    """Yield a finding if `processes_per_instance` is set but has no effect.
+
+    It applies only if the conf has no `distribution`, and its strategy accepts a number of ranks per instance.
+    """
     if conf.processes_per_instance is None or conf.strategy not in CHOICES["strategy"]:
         return
     if conf.distribution is not None or not any(map(takes_ranks, conf.launch)):

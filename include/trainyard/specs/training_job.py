@@ -61,35 +61,39 @@ class TrainingJobSpec(FromMapping):
         output_path: S3 prefix of model.tar.gz and output.tar.gz.
         image_uri: the training image; without it `framework`, `framework_version` and `py_version`
             choose AWS's own image for the region (`trainyard.sagemaker_api.images`).
-        source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent folder of Airflow's
-            `dags`, `shipped:...` for Trainyard's own scripts, or `git+https://...@<commit>`. None = the parent folder
-            of `dags`. An archive `s3://...tar.gz` is used directly.
+        source_dir: folder with the entry point, to be uploaded. Allowed are an absolute path, a path relative
+            to the parent folder of Airflow's `dags`, `shipped:...` for Trainyard's own scripts, and
+            `git+https://...@<commit>`. None = the parent folder of `dags`. An archive `s3://...tar.gz` is used
+            directly.
         code_location: S3 prefix of the uploaded code.
-        requirements: path in source_dir of the file that is installed by pip before the entry point starts; None =
-            requirements.txt, if there is one. It needs a folder or repository, not an archive on S3.
-        arguments: command line arguments of the entry point, passed unchanged before the hyperparameters: positional
-            arguments, flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
+        requirements: path in source_dir of the file that is installed by pip before the entry point starts;
+            None = requirements.txt, if there is one. It needs a folder or repository, not an archive on S3.
+        arguments: command line arguments of the entry point, passed unchanged before the hyperparameters. For
+            positional arguments, flags without a value, and `--name=value`. They need a folder or repository,
+            not an archive on S3.
         max_run: maximum run time in seconds.
         max_wait: longest sum of run time and wait for spot capacity, in seconds; needs use_spot_instances.
         volume_size: size of each instance's volume in GiB.
         keep_alive_period_in_seconds: lifetime of the warm pool; 0 or None = no warm pool.
-        inputs: channel name to channel.
-        max_retry_attempts: largest number of restarts by the service after errors of the service (RetryStrategy).
+        inputs: mapping from channel name to channel.
+        max_retry_attempts: largest number of restarts by the service after errors of the service
+            (RetryStrategy).
         capacity_ladder: capacity tiers that the operator tries in order, instead of instance_type and
             use_spot_instances. instance_count applies to tiers without their own.
-        max_quota_wait_s: seconds for which the operator retries a job that exceeds the account's quota, on the last
-            tier of a ladder or without a ladder; 0 = no limit.
-        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. The ranks
-            then notice a stop and an announced spot interruption. For images with the framework toolkit.
-        heartbeat_timeout_s: longest time in seconds between two of the script's log lines that begin with `trainyard `.
-            After a longer time, the operator stops the job and resumes it with a new attempt; 0 = no limit.
+        max_quota_wait_s: seconds for which the operator retries a job that exceeds the account's quota, on the
+            last tier of a ladder or without a ladder; 0 = no limit.
+        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. The
+            ranks then notice a stop and an announced spot interruption. For images with the framework toolkit.
+        heartbeat_timeout_s: longest time in seconds between two of the script's log lines that begin with
+            `trainyard `. After a longer time, the operator stops the job and resumes it with a new attempt; 0 =
+            no limit.
         debugger: evaluator of the rules (`service_debugger.Debugger`). With "service" a rule needs no
             RuleEvaluatorImage, and Trainyard's evaluator evaluates the rules that the service cannot evaluate.
-        budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt that
-            could exceed it is not started. None = no limit.
+        budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt
+            that could exceed it is not started. None = no limit.
         max_cost_usd: cap of the billed cost of all attempts together, by the on-demand price. The amount left
-            under the cap limits the `max_run` of each attempt, which is stopped `stop_reserve_s` before the cap. None =
-            no cap.
+            under the cap limits the `max_run` of each attempt. An attempt is stopped so early that the cap also
+            covers the `stop_reserve_s` seconds that are reserved for its stop. None = no cap.
     """
 
     role: str

@@ -81,27 +81,28 @@ class TuningJobSpec(FromMapping):
     distributed trials work.
 
     The spec rejects everything that the service's tuning jobs do not support, such as a container entrypoint.
-    `forward_sigterm` needs a container entrypoint, so the ranks of a trial receive no SIGTERM if the trial is stopped
-    (by early stopping, Hyperband, a limit or a person); they are killed after at most 120 s. The script must therefore
-    save its checkpoints, and the model of the last evaluation, while it trains.
+    `forward_sigterm` needs a container entrypoint, so the ranks of a trial receive no SIGTERM if the trial is
+    stopped (by early stopping, Hyperband, a limit or a person). The ranks are killed after at most 120 s. The
+    script must therefore save its checkpoints, and the model of the last evaluation, while it trains.
 
     Attributes:
-        training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, and no trial
-            resumes from the checkpoints of another. Its `max_run` limits one trial; the cost limit of the search is
-            calculated from it.
-        hyperparameter_ranges: name to range (`read_range`); a list is a categorical range.
+        training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, and no
+            trial resumes from the checkpoints of another. Its `max_run` limits one trial; the cost limit of the
+            search is calculated from it.
+        hyperparameter_ranges: mapping from name to range (`read_range`); a list is a categorical range.
         objective_metric_name: one of the training's metric_definitions.
         max_jobs: total number of trials; None if time or criteria end the search, or for Grid, which tries all
             combinations of the ranges.
         max_runtime_s: time limit of the whole search; a search that reaches it returns the best trial so far.
-        early_stopping_type: Auto stops trials that are worse than the median; not valid with Hyperband, which has its
-            own method.
+        early_stopping_type: Auto stops trials that are worse than the median; not valid with Hyperband, which
+            has its own method.
         random_seed: seed of the search; the same seed gives the same sequence of values.
         hyperband: resources of a trial; without them the service uses a static hyperparameter such as `epochs`.
-        budget_usd: limit of the cost of all trials of all attempts, by the on-demand price. The search is stopped
-            before further trials would exceed it, and returns the best trial so far; None = no limit.
-        max_cost_usd: cap of the billed cost of all trials of all attempts. It limits the request's `max_runtime_s`: the
-            service ends the search `stop_reserve_s` before all parallel trials could exceed the cap; None = no cap.
+        budget_usd: limit of the cost of all trials of all attempts, by the on-demand price. The search is
+            stopped before further trials would exceed it, and returns the best trial so far; None = no limit.
+        max_cost_usd: cap of the billed cost of all trials of all attempts. The cap limits the request's
+            `max_runtime_s`: the service ends the search `stop_reserve_s` seconds before the parallel trials
+            together could exceed the cap. None = no cap.
     """
 
     training: TrainingJobSpec

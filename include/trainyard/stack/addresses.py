@@ -38,7 +38,11 @@ class Addresses:
 
 
 def choose(*, usual: bool, engine_port: int = USUAL_ENGINE_PORT) -> Addresses:
-    """Return free loopback ports; with `usual`, the UI's usual port and `engine_port` if these are free."""
+    """Return free loopback ports.
+
+    With `usual`, the UI gets its usual port, and the engine gets `engine_port`. If one of these is taken, a
+    free port replaces it.
+    """
     wanted = (USUAL_UI_PORT, 0, engine_port) if usual else (0, 0, 0)
     held = [_bound(port) for port in wanted]
     ui, execution, engine = (listener.getsockname()[1] for listener in held)

@@ -55,7 +55,7 @@ RESPONSIVE = {
 
 
 def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses) -> dict[str, str]:
-    """Return the environment variables with which Airflow's commands run this stack only."""
+    """Return the environment variables that make Airflow's commands use this stack, and no other installation."""
     return {
         **RECOVERY,
         **RESPONSIVE,

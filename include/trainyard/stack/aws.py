@@ -234,7 +234,7 @@ def parse_metrics(line: str) -> dict[str, float]:
     """Return the numbers of a metric line; empty for any other line.
 
     `trainyard step=120 loss=2.34 max_steps=9` -> {"step": 120.0, "loss": 2.34, "max_steps": 9.0}.
-    The step of an `eval` line is left out: it is the step of the last step line, or an earlier one.
+    The `step` of an `eval` line is left out, because it is never newer than the step of the last step line.
     """
     content = TrainingLine.parse(line)
     if content is None or content.kind not in {"step", "eval"}:

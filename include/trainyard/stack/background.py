@@ -144,9 +144,10 @@ def _is_healthy(api: AirflowApi, record: StackRecord) -> bool:
 
 
 def knows_its_dag(home: Home, api: AirflowApi) -> bool:
-    """Return whether the project's DAG `train_end_to_end` can be run.
+    """Return whether the stack need not wait for the project's DAG `train_end_to_end` any longer.
 
-    Also True if the project does not have this DAG, and on an import error, which Airflow's own pages show.
+    This is so if Airflow has parsed the DAG, if the project does not have it, or if Airflow has import errors.
+    Airflow's own pages show these errors.
     """
     if not (home.project / "dags" / f"{DAG_ID}.py").is_file():
         return True

@@ -50,7 +50,11 @@ def carry_out(command: Callable[[Console], int], *, is_guarded: bool) -> int:
 
 
 def fork_guarded() -> None:
-    """Return in a child process. The calling process becomes the reaper and does not return (Linux only)."""
+    """Fork, and return in the child process only.
+
+    The calling process becomes the reaper: it waits for the child and then exits. On systems other than Linux,
+    the function returns without a fork.
+    """
     if sys.platform != "linux":
         return
     processes.become_subreaper()

@@ -79,10 +79,10 @@ def engine(home: Home, addresses: Addresses) -> Component:
 def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -> list[Component]:
     """Return Airflow's services, without a log server: all logs are on the local disk.
 
-    The execution API has its own process. In one process with the UI's API, both can block until
-    SQLite's timeout: the UI's API writes its audit log on the event loop, and this write waits for
-    a task request that has the database lock and needs the same loop (Airflow 3.3.2,
-    `api_fastapi/logging/decorators.py`).
+    The execution API has its own process. If it shared a process with the UI's API, both could block until
+    SQLite's timeout. The UI's API writes its audit log on the event loop. This write can wait for a task's
+    request that holds the database lock, while that request needs the same event loop to continue (Airflow
+    3.3.2, `api_fastapi/logging/decorators.py`).
     """
     api = (AIRFLOW, "api-server", "--host", LOOPBACK, "--apps")
     commands = {
@@ -111,10 +111,10 @@ def import_path() -> str:
 
 
 def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment with `changes`, without its Airflow and AWS settings.
+    """Return this process's environment without its Airflow and AWS settings, and with `changes` added.
 
-    A stack depends on its home alone. An `AWS_PROFILE` or `AIRFLOW__*` of the user's shell would
-    direct a local run to the user's account or database.
+    A stack depends on its home alone. An `AWS_PROFILE` or `AIRFLOW__*` of the user's shell would direct a local
+    run to the user's account or database.
     """
     foreign = ("AIRFLOW", "AWS_", "SAGEMAKER_", "SM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}

@@ -55,7 +55,8 @@ def engine_alone(home: Home, *, console: Console, port: int | None = None) -> in
     Args:
         home: folder of the engine.
         console: the terminal.
-        port: TCP port of the engine; None = the last port of the home, or 4566, or a free port if that is taken.
+        port: TCP port of the engine. None = the port that the home's engine used last, at first 4566; if this
+            port is taken, a free one.
 
     Raises:
         TrainingRunError: the engine fails to start, the home is in use, or the given port is taken.

@@ -1,13 +1,16 @@
-"""Detection of killed LocalExecutor workers from which Airflow does not recover.
+"""Detection of killed LocalExecutor workers, in the cases in which Airflow does not recover from the loss.
 
 - Idle workers share one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
   `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued forever.
-- A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the worker had
-  taken but not begun has no heartbeat. It stays queued forever, because this executor cannot revoke it
-  (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler queues it again.
-- A failed scheduler ends its idle workers and then waits for the running tasks. This looks like the loss of an idle
-  worker, so the scheduler is restarted, which ends the processes of the running tasks. A grace period precedes the
-  restart: if a running task was deleted in Airflow, it can notice this and stop its job.
+- A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the
+  worker had taken but not begun has no heartbeat. It stays queued forever, because this executor cannot
+  revoke it (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler
+  queues it again.
+
+In both cases, the scheduler must be restarted. A failed scheduler is restarted, too: it ends its idle
+workers, which looks like the loss of an idle worker, and then waits for the running tasks. The restart ends
+the processes of these tasks. A grace period therefore precedes it, in which a task that was deleted in
+Airflow can notice the deletion and stop its job.
 """
 
 from __future__ import annotations
@@ -81,7 +84,13 @@ class ExecutorWatch:
         }
 
     def _holds_a_task(self, lost_s: float) -> bool:
-        """Return whether a task stays queued although a worker is idle, after the loss of a busy worker."""
+        """Return whether a killed busy worker seems to have left a task queued.
+
+        This is so if a task stays queued although another worker is idle.
+
+        Args:
+            lost_s: seconds since the loss of the busy worker.
+        """
         if lost_s > TAKEN_S:
             self._busy_lost_at = None
         return lost_s >= GRACE_S and any(self._workers.values()) and self._num_queued() > 0

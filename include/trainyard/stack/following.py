@@ -99,10 +99,10 @@ class RunFollower:
         return self._order.get(task.task_id, len(self._order)), task.task_id
 
     def _job_name(self, task: TaskView) -> str | None:
-        """Return the name of the task's job; None until the task has pushed it.
+        """Return the name of the task's job; None until the task has pushed it to XCom.
 
-        A try that has just started still has the name of the previous try. So a name is cached only if the task is
-        deferred.
+        When a new try starts, XCom still has the job name of the previous try. Once the task is deferred, the name
+        is that of the current try. So only the name of a deferred task is cached.
         """
         if task.try_number == 0 or task.state in ("scheduled", "queued"):
             return None

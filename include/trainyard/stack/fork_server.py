@@ -1,11 +1,13 @@
-"""Fork server that imports Airflow once: `python fork_server.py LAUNCHER_PID MODULE...`, with requests on stdin.
+"""Fork server that imports Airflow once. Usage: `python fork_server.py LAUNCHER_PID MODULE...`.
 
-Airflow's services share about five seconds of imports. This process imports them once. Each service is a fork of this
-process: it starts within a fraction of a second and shares the imported modules in memory. The process forks twice:
-the launcher (a subreaper) then adopts the service, and can wait for it as for any child.
+All of Airflow's services need the same imports, which take about five seconds. This process imports them
+once. Each service is a fork of this process: it starts within a fraction of a second and shares the
+imported modules in memory. The process forks twice for each service. The intermediate process ends at once,
+so the launcher (a subreaper) adopts the service and can wait for it as for any child.
 
-A request is a JSON line {"command": [...], "log": "..."}, and the response is a JSON line {"pid": ...}. The command
-is a console script of an installed package, which is run by its entry point.
+The server reads requests from stdin. A request is a JSON line {"command": [...], "log": "..."}, and the
+response is a JSON line {"pid": ...}. The command is a console script of an installed package. The server
+runs it by its entry point.
 """
 
 from __future__ import annotations

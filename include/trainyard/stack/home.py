@@ -79,7 +79,7 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """File that is locked by the only supervisor of this home."""
+        """Lock file of this home. The supervisor holds its lock, so a home has at most one supervisor."""
         return self.path / "stack.lock"
 
     def prepare(self) -> None:

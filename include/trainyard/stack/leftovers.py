@@ -1,4 +1,7 @@
-"""Leftover processes of a stack after its supervisor was killed, found by an environment variable that all inherit."""
+"""Leftover processes of a stack whose supervisor was killed.
+
+They are found by an environment variable that all processes of the stack inherit.
+"""
 
 from __future__ import annotations
 

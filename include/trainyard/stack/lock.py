@@ -37,7 +37,10 @@ def main() -> None:
 
 
 def pinned(compiled: str, *, header: str) -> str:
-    """Return the text of the file: the header and the pins, without CUDA packages and local version suffixes."""
+    """Return the text of a requirements file: `header`, then the pins in `compiled`.
+
+    CUDA packages and the local suffixes of versions, such as `+cpu`, are omitted.
+    """
     pins = [line for line in compiled.splitlines() if line and not line.startswith("#")]
     kept = [LOCAL_VERSION.sub(r"\1", line) for line in pins if not CUDA_ONLY.match(line)]
     return "\n".join([header, *kept, ""])

@@ -162,9 +162,10 @@ def _short(text: str) -> str:
 
 
 def _continuity(continuity: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) with the numbers of interruptions and repeated steps; nothing if unknown.
+    """Yield (label, text) with the numbers of interruptions, repeated steps and wrong samples; nothing if unknown.
 
-    The text names the command that counts them again.
+    Wrong samples are those that were repeated or missed. The text also names the `make verify` command, with
+    which the user can recount these numbers.
     """
     if not continuity or continuity.get("why_unknown"):
         return
@@ -191,7 +192,11 @@ def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 
 def _rules(rules: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) with the issues that rules found: the first three with name and step."""
+    """Yield (label, text) with the rules that found issues; nothing if the report has no rules.
+
+    The text has the worst severity, the first three such rules with the step of their first issue, and the
+    number of further rules.
+    """
     if not rules:
         return
     found = [each for each in rules["verdicts"] if each["issues"]]

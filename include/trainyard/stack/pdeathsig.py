@@ -1,4 +1,4 @@
-"""Script that runs a command which ends when the process that started it ends.
+"""Script that runs a command, and makes it end when the process that started the script ends.
 
 Usage: `python pdeathsig.py STARTER_PID COMMAND ARG...`. The script sets the parent-death signal
 (on Linux only) and then replaces itself by the command. It takes about 20 ms.

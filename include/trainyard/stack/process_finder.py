@@ -21,8 +21,9 @@ def find(home: Home, victim: str) -> int | None:
 
     Args:
         home: home of the stack.
-        victim: `engine`, `scheduler`, `triggerer`, `dag-processor`, `api-server` (of the UI and the REST API), `worker`
-            (one that runs a task) or `rank` (of the training job, not its launcher).
+        victim: `engine`, `scheduler`, `triggerer`, `dag-processor`, `api-server`, `worker` or `rank`. The API
+            server is the one for the UI and the REST API. The worker is one that runs a task. The rank is a
+            process of the training job, but not the launcher of the ranks.
     """
     match victim:
         case "worker":

@@ -122,7 +122,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in its own session. It ends with this process, and its output is appended to `log`.
 
-    Call this from the main thread only, because the kernel ends the child with the thread that started it.
+    Call this from the main thread only: the kernel ends the child as soon as the thread that started it ends.
     """
     with log.open("ab") as stream:
         return subprocess.Popen(  # noqa: S603 - the stack's own commands
@@ -181,8 +181,8 @@ def descendants(of: int) -> list[int]:
 def session_members(session: int) -> list[int]:
     """Return the pids of all processes in a session.
 
-    Each component has its own session, so these are the component and the processes that it forked.
-    They are found even if the component has ended.
+    Each component has its own session. So the result has the component and the processes that it forked.
+    If the component has ended, the processes that it forked are still found.
     """
     return [entry.pid for entry in process_table().values() if entry.session == session]
 

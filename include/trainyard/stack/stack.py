@@ -97,9 +97,9 @@ class Stack:
     def start(self) -> None:
         """Start all components, and wait until Airflow's execution API answers.
 
-        Other components may not be ready yet. The execution API, which running tasks call, creates
-        its routes at its first request (Airflow 3.3.2: seconds of CPU time). On a busy machine, a
-        first task that waits for it can exceed its retries and fail.
+        Running tasks call the execution API. It creates its routes at its first request, which takes seconds of
+        CPU time (Airflow 3.3.2). Without this wait, the first task on a busy machine could use up its retries
+        and fail. Other components may not be ready yet when this method returns.
 
         Raises a TrainingRunError if the home is in use, the database cannot be migrated or the API
         does not answer.

@@ -1,5 +1,5 @@
 """Result of a hyperparameter search: its trials, winner, importance of hyperparameters, and cost.
 
-May import cost, catalog, specs, job_status, errors and units. Pure: other packages follow searches and write their
-objects.
+May import cost, catalog, specs, job_status, errors and units. Pure: polling a search and storing its
+results are left to other packages.
 """

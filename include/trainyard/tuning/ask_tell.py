@@ -1,9 +1,10 @@
-"""Ask-and-tell search: the next trials to run, from the results of the earlier ones. Pure.
+"""Ask-and-tell search: the next trainings to run, from the results of the earlier ones. Pure.
 
-Optuna's sampler draws new trials over a study that is rebuilt from all results, so the same results always give the
-same trials. Each trial starts with a short training. The best third gets a long training, and the rest is pruned
-(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3). The last
-round uses its remaining capacity for long trainings of the next best trials.
+A search has several rounds of parallel trainings. For each new trial, an Optuna study is rebuilt from
+all earlier results, and its sampler draws the trial. So the same results always give the same
+trials. Each trial starts with a short training. The best third gets a long training, and the rest is pruned
+(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020,
+section 3). The last round uses its remaining capacity for long trainings of the next best trials.
 """
 
 from __future__ import annotations

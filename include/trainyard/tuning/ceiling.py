@@ -1,8 +1,9 @@
-"""Cost limit of a search: its largest cost before it starts, and the decision to stop it while it runs. Pure.
+"""Cost limit of a search: the most that it can cost, and the decision to stop it while it runs. Pure.
 
-A tuning job can be stopped but not paused, and the stop ends its running trials, too. It is therefore stopped as soon
-as no running trial can end within the rest of the budget, since further cost would bring no result. The stop takes
-up to 120 s on AWS, which are billed. A search may exceed its budget by the cost of these seconds.
+A tuning job can be stopped but not paused, and the stop ends its running trials, too. The job is therefore
+stopped as soon as no running trial can end within the rest of the budget, since further cost would bring no
+result. On AWS, the stop takes up to 120 s, and these seconds are billed. A search can exceed its budget by
+the cost of these seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVerdict:
-    """Reason to stop a search, `budget` or `time`, with a sentence."""
+    """Reason to stop a search: `cause` is the limit, `budget` or `time`, and `reason` explains it in a sentence."""
 
     cause: EndedBy
     reason: str
@@ -127,8 +128,9 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
 def spent_usd(trials: Sequence[Trial], *, ceiling: Ceiling, now: float) -> float | None:
     """Return the cost of the trials so far in USD; None if the price is unknown.
 
-    A running trial counts at the mean price per second of the trials with a result, which is lower on spot. Before the
-    first result it counts at the on-demand price.
+    A running trial counts at the mean price per second of the trials with a result. For spot instances, this
+    mean is lower than the on-demand price. Before the first result, a running trial counts at the on-demand
+    price.
     """
     rate = _rate(trials, ceiling, now)
     costs = [_cost(each, rate, now) for each in trials]

@@ -1,4 +1,4 @@
-"""`tuning.json`, the document of a run's search, stored beside the report: its plan, trials and result."""
+"""`tuning.json`: settings, trials and result of a run's search. The document is stored beside the report."""
 
 from __future__ import annotations
 
@@ -36,16 +36,20 @@ def tuning_document(
 ) -> dict[str, Any]:
     """Return the document as JSON-safe data.
 
-    Its keys: `search` (strategy, objective, numbers, ranges), `trials` in their order, `result`
-    (`TuningResult.to_dict()`; None if the search failed), `importance` (shares with quartiles, or `why_unknown`),
-    and `hyperparameters` of the final training with their origins.
+    Its keys:
+
+    - `search`: strategy, objective, numbers of trials and steps, ranges
+    - `trials`: the trials in their order
+    - `result`: `TuningResult.to_dict()`; None if the search failed
+    - `importance`: shares with quartiles, or `why_unknown`
+    - `hyperparameters`: the hyperparameters of the final training, with their origins
 
     Args:
         conf: the run's conf, which has a search.
         trials: all trials, in the order of their numbers.
         result: result of the search; None if it failed.
         chosen: hyperparameters of the final training; empty without one.
-        num_steps: steps of the longest trials, if they differ from the conf's.
+        num_steps: steps of the longest trials; None if they have the steps that follow from the conf.
     """
     search = search_of(conf)
     assert search is not None  # noqa: S101  # stated above

@@ -1,8 +1,9 @@
-"""Importance of each tuned hyperparameter: its share of the variance that single hyperparameters explain.
+"""Importance of each tuned hyperparameter, as a share from 0 to 1; the shares sum to 1.
 
-Functional ANOVA over a random forest (Hutter, Hoos, Leyton-Brown: An Efficient Approach for Assessing Hyperparameter
-Importance, ICML 2014), by Optuna. With fewer than `fewest_trials` trials no shares are returned, because they would not
-be reliable.
+The share is the variance of the objective that the hyperparameter explains by itself, divided by the sum of
+these variances over all hyperparameters. The method is functional ANOVA over a random forest (Hutter, Hoos,
+Leyton-Brown: An Efficient Approach for Assessing Hyperparameter Importance, ICML 2014), by Optuna. With
+fewer trials than `fewest_trials` returns, the result has no shares, because they would not be reliable.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ def importance(
 def _shares(
     points: Sequence[Point], names: Sequence[str], *, seed: int
 ) -> tuple[ImportanceShare, ...]:
-    """Return the mean and the quartiles of shares over resampled trials (bagging). The quartiles show the uncertainty.
+    """Return each hyperparameter's mean share and its quartiles over resampled sets of trials (bagging).
 
-    Empty if fewer than two of the samples have shares.
+    The quartiles show the uncertainty. The result is empty if fewer than two of the resampled sets give shares.
     """
     draw = random.Random(seed)  # noqa: S311  # resampling
     samples = [draw.choices(points, k=len(points)) for _ in range(_NUM_RESAMPLES)]

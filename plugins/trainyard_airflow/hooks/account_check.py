@@ -249,9 +249,10 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
 
 
 def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
-    """Return the findings on a path that a run may not read; empty for S3 or if it may be read.
+    """Return the findings on a local path that runs are not allowed to read.
 
-    The findings do not reveal whether the path exists.
+    The result is empty for an address such as `s3://...`, and for a path that runs are allowed to read. The
+    findings do not reveal whether the path exists.
     """
     if "://" in path:
         return ()
@@ -304,7 +305,7 @@ def _unless_there(
 
 
 def _has_bytes(clients: AwsClients, uri: str) -> bool:
-    """Return whether the prefix, or the glob, names an object that is not empty."""
+    """Return whether `uri`, read as a prefix or as a glob, matches an object that is not empty."""
     at = S3Address.parse(uri)
     return any(
         each["Size"] and (each["Key"].startswith(at.key) or is_match(each["Key"], at.key))

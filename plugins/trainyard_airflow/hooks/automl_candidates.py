@@ -46,10 +46,11 @@ class AutoMLCandidates:
             ]
 
     def children(self, name: str) -> list[JobSnapshot]:
-        """Return the training and processing jobs of the AutoML job, for all candidates.
+        """Return the training and processing jobs of all candidates of the AutoML job, without Transform jobs.
 
-        Their names begin with the AutoML job's name, with or without a hyphen after it (`jobTA-001-143b672d` is a trial
-        of the job `job`), and their descriptions contain its ARN. Transform jobs are not included.
+        The name of such a job begins with the AutoML job's name, with or without a hyphen after it. For example,
+        `jobTA-001-143b672d` is a trial of the job `job`. The Describe response of such a job contains the ARN of
+        the AutoML job.
         """
         return [job for kind in _CHILDREN for job in self._children(name, kind)]
 

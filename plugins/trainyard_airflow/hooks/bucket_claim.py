@@ -89,7 +89,8 @@ class _Marker:
     def create(self, airflow: str) -> str | None:
         """Create the marker with the id `airflow`, unless there is a marker; return the id in the marker.
 
-        This is `airflow` if the marker is new. None if another task deleted the existing marker meanwhile.
+        The result is `airflow` if this call created the marker. It is None if there was a marker, but another task
+        deleted it before this call read its id.
         """
         content = json.dumps({"airflow": airflow}).encode()
         is_new = self._objects.create(self.uri, content, content_type="application/json")
@@ -117,11 +118,11 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Return the value of the variable with this Airflow's id for the bucket; None if it is not set in time.
+    """Return the id that another task of this Airflow stores in the variable for the bucket, or None.
 
-    Another task may be about to store the variable. It is therefore read repeatedly for some seconds, until
-    its value is `owner`, the id in the bucket's marker. If it has another value until the end, that value is
-    returned.
+    The task that created the marker may be about to store the marker's id in the variable. The variable is
+    therefore read repeatedly for some seconds, until its value is `owner`, the id in the marker. If it never
+    is, the value of the last read is returned; None means that the variable was not set.
     """
     own = None
     for seconds in _PAUSES_S:

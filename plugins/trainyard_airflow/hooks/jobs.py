@@ -61,10 +61,15 @@ class SageMakerJobs:
     def create(self, request: Mapping[str, Any]) -> str:
         """Create the job and return its ARN.
 
+        If the Create call is throttled, fails or gets no answer, a Describe call checks if the job exists
+        nevertheless.
+
         Raises:
-            NameTakenError: a job of this name exists; this call may have created it although its answer was lost.
-            ThrottledError: the service throttled the call or failed, and then a Describe call found no job or failed.
-            BotoCoreError: the service did not answer, and then a Describe call found no job or failed.
+            NameTakenError: a job of this name exists. This call may have created it, and its answer was lost.
+            ThrottledError: the service throttled the Create call, or failed. The Describe call did not find the
+                job, or failed as well.
+            BotoCoreError: the service did not answer the Create call. The Describe call did not find the job, or
+                failed as well.
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"

@@ -1,4 +1,7 @@
-"""A run's ledger in S3, which lists the paid resources that the run creates, and its updates from the service."""
+"""A run's ledger in S3, the list of the paid resources that the run creates.
+
+This module reads and writes the ledger's entries, and updates them from the service.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +95,10 @@ class RunLedger:
     def _reconciled(self, entry: LedgerEntry, *, releases_pools: bool) -> LedgerEntry:
         """Return the entry updated from the service.
 
-        A settled entry is checked again if its status is `NeverCreated` or its billed time unknown. Trainyard 0.1.0
-        stored no billed time for a job that never had instances.
+        A settled entry is usually not checked again, with two exceptions:
+
+        - Its status is `NeverCreated`: the resource may have been created after all.
+        - Its billed time is unknown: Trainyard 0.1.0 stored none for a job that never had instances.
         """
         is_known = entry.status != NEVER_CREATED and entry.billable_seconds is not None
         is_over = entry.is_settled and is_known
@@ -140,7 +145,7 @@ class RunLedger:
 
 
 def _release_pool(jobs: SageMakerJobs, name: str) -> None:
-    """End a job's warm pool; log a rejection, because the pool may have ended or been reused."""
+    """End a job's warm pool. A rejection is only logged, because the pool may have ended or been reused meanwhile."""
     try:
         jobs.release_warm_pool(name)
     except RejectedRequestError as error:

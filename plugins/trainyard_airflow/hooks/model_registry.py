@@ -54,9 +54,12 @@ class ModelRegistry:
             return package_arn(self._create(request)), True
 
     def name_source(self, arn: str, uri: str) -> None:
-        """Set a version's SourceUri. A rejection is only logged, because the metadata also contain the address.
+        """Set a version's SourceUri to `uri`.
 
-        As in the SageMaker SDK, this is a separate call: Create accepts only the ARN of a model or package.
+        A rejection is only logged, because the version's metadata also contain `uri`.
+
+        As in the SageMaker SDK, this is a separate call. As SourceUri, the Create call accepts only the ARN of a
+        model or a model package.
         """
         try:
             self._client.update_model_package(ModelPackageArn=arn, SourceUri=uri)
@@ -66,7 +69,8 @@ class ModelRegistry:
     def _create(self, request: dict[str, Any]) -> Mapping[str, Any]:
         """Create the version; if the service rejects a request with a model card, omit the card and log a warning.
 
-        The model is already paid for, and AWS does not publish how it checks cards.
+        AWS does not publish how it checks model cards. A faulty card should not prevent the registration of a model
+        whose training is already paid for.
 
         Raises:
             ClientError: the service rejected the version for another reason.

@@ -51,7 +51,9 @@ class PaidThings:
         self.refusals: list[TrainingRunError] = []
 
     def live(self) -> Iterator[PaidThing]:
-        """Yield the resources that cost money now, AutoML and tuning jobs before the jobs that they started.
+        """Yield the resources that cost money now.
+
+        AutoML and tuning jobs come before the jobs that they started.
 
         Raises:
             TrainingRunError: the service rejected a listing.

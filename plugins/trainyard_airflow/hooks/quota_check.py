@@ -21,9 +21,11 @@ _MOST_PAGES = 100
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
     """Yield a finding for each quota that is too small, and a warning if the quotas cannot be read.
 
-    For an entry of `capacity_ladder` that does not fit, the finding is a warning if another entry fits. A quota that
-    the service does not list is a warning, too: the region may lack the instance type, but Service Quotas also omits
-    some quotas that were never changed.
+    The finding is an error, with two exceptions that are warnings:
+
+    - An entry of `capacity_ladder` does not fit its quota, but another entry fits.
+    - The service does not list the quota. The region may lack the instance type, but this is not certain:
+      Service Quotas omits some quotas that were never changed.
     """
     try:
         values = asked(

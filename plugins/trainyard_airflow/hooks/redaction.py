@@ -95,7 +95,10 @@ def _secret_values(values: object) -> Iterator[str]:
 
 
 def _without_json(text: str) -> str:
-    """Return the string that `text` encodes as JSON, as script mode does for hyperparameters; otherwise `text`."""
+    """Return the string whose JSON form is `text`, or `text` itself if it is not the JSON form of a string.
+
+    Script mode passes hyperparameters in this form.
+    """
     try:
         value = json.loads(text)
     except ValueError:

@@ -2,9 +2,9 @@
 
     python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json --region eu-west-1
 
-Every instance lists the source, reads the files whose names hash to its number, and writes its shards directly to S3,
-without a copy of the source on the volume. This module is uploaded with its imports (`jobs.sharding_job`) and does not
-import Airflow.
+Every instance lists the source, reads the files whose names hash to its number, and writes its shards
+directly to S3, without a copy of the source on the volume. `jobs.sharding_job` uploads this module and
+the modules that it imports. This module does not import Airflow.
 """
 
 from __future__ import annotations

@@ -37,9 +37,12 @@ def run_spend(
 ) -> RunSpend | None:
     """Return a run's spend record without amounts; None if the run has no team.
 
-    The month is the one in `state`, or without it the month of the run's start. Airflow resets the start of a
-    cleared run. Without a month in `state`, a cleared run therefore gets the first month in which it counts,
-    as found in its stored spend records.
+    The record's month is the first of these that exists:
+
+    1. The month in `state`.
+    2. For a cleared run, the earliest month in which a stored spend record of the run has an amount above 0.
+       The run's start is not reliable here, because Airflow resets it.
+    3. The month of the run's start.
 
     Args:
         clients: clients of the run's connection.
@@ -138,9 +141,10 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return `spend` with the first month in which its run counts; unchanged if there is none.
+        """Return `spend` with the first month in which its run counts against the team's budget.
 
-        A run that was rejected, and has spent nothing, counts in no month.
+        If there is no such month, `spend` is returned unchanged. A run that was rejected, and has spent nothing,
+        counts in no month.
 
         Raises:
             SpecError: a document of the run is invalid.

@@ -61,7 +61,10 @@ class TuningTrials:
         return self._jobs.describe(name)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
-        """Return the snapshot of an ended search with billed seconds: the sum of its trials' seconds per instance."""
+        """Return the snapshot of an ended search with its billed seconds.
+
+        These are the sum over its trials; each trial counts with its billed seconds per instance.
+        """
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))
 

@@ -2,14 +2,14 @@
 
 The module also checks that a job that was found by its name belongs to the task.
 
-SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are
-derived from the task, so Describe calls return the task's state. Airflow's task state store adds
-only the last failure that was reported. A failure that was not yet reported is raised before
-another attempt is paid for.
+SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived
+from the task, so Describe calls return the task's state. One fact is missing there and is read from
+Airflow's task state store: the last failure that was reported. A failure that was not yet reported is
+raised before another attempt is paid for.
 
-A job's name is derived from deployment, DAG, run and task. Two deployments without a name give
-equal names to the jobs of equal runs. Only the output prefixes then show to which deployment a job
-belongs.
+A job's name is derived from deployment, DAG, run and task. If two deployments have no name, and DAG, run
+and task have the same ids in both, their jobs have the same name. Only the output prefixes then show to
+which deployment a job belongs.
 """
 
 from __future__ import annotations

@@ -45,7 +45,11 @@ class AutoMLJobType(JobType):
 
     @cached_property
     def spec(self) -> AutoMLJobSpec:
-        """The spec; a mapping without a role or an output path gets the connection's role or a folder of the run."""
+        """The spec.
+
+        If it is given as a mapping without a role, it gets the connection's role. If the mapping has no output
+        path, the output path is a folder of the run.
+        """
         return self.spec_given(AutoMLJobSpec)
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:

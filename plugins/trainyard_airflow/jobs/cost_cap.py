@@ -47,9 +47,9 @@ def capped_place(
     training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
-    """Return the limit on the billed time of the task's next job, by the task's cost cap.
+    """Return the limit that the task's cost cap sets on the billed time of the task's next job.
 
-    There is no limit without a cap or in a training plan.
+    There is no limit if the task has no cap, or if a training plan covers the job's cost.
 
     Args:
         cap: the task's cap, or None.
@@ -78,8 +78,8 @@ def capped_place(
 class MoneyStops:
     """Training jobs of a task that were stopped to limit their cost; the model of such a job is the task's result.
 
-    The cause is the cost cap or idle accelerators. The trigger that follows the job enforces the cap, and so does the
-    job's `max_run`, which the cap shortens.
+    The cause is the cost cap or idle accelerators. The cap is enforced twice: by the trigger that monitors the
+    running job, and by the job's `max_run`, which is shortened to what the cap pays for.
     """
 
     jobs: TaskJobs

@@ -38,11 +38,11 @@ _NOT_OF_RULES = (QuotaExceededError, QuotaTooSmallError, ExpiredCredentialsError
 def rule_evaluator(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return the values that a job's rule evaluator needs in its spec, by field, and facts about the choice.
+    """Return the changes to a job's spec for its rule evaluator, by field, and facts about the chosen evaluator.
 
-    Without `debugger: service`, both are empty. With it, the service evaluates the rules if it supports the job's
-    settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if there is one for the job,
-    and a warning names the reason and the dropped settings.
+    Both are empty if the spec does not have `debugger: service`. With it, the service evaluates the rules if it
+    supports the job's settings and has an evaluator in the region. Otherwise Trainyard's evaluator is used, if
+    there is one for the job, and a warning names the reason and the dropped settings.
 
     Args:
         spec: the job.

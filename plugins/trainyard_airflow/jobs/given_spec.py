@@ -1,4 +1,4 @@
-"""Specs that an operator was given as a mapping: defaults of the fields that it omits, and the check at parse time."""
+"""Specs that operators receive as mappings: defaults for the omitted fields, and the check at parse time."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
     """Return the folder of a job's code.
 
     Args:
-        source_dir: absolute, relative to the project, or `shipped:` and a folder of Trainyard's own training scripts.
+        source_dir: an absolute path, a path relative to `project`, or `shipped:<folder>` for a folder of
+            Trainyard's own training scripts.
         project: the folder that holds Airflow's `dags` folder.
 
     Raises:
@@ -120,7 +121,7 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
 def code_findings(
     spec: TrainingJobSpec, folder: Path, *, python: Version | None
 ) -> Iterator[Finding]:
-    """Yield the errors for code with which the job would fail at its start.
+    """Yield an error for each fault in the code that would make the job fail at its start.
 
     Args:
         spec: the job.

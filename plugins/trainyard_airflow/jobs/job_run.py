@@ -173,14 +173,15 @@ class JobRun:
     ) -> Step:
         """Return the step after a job's end, such as the task's result or the wait for the next attempt.
 
-        A cleared task may start before its old trigger has stopped the old job. If this start has only attached to that
-        job, the stop does not end the task but leads to the next attempt.
+        A cleared task may start before its old trigger has stopped the old job. If this start has only attached to
+        that job, the stop does not end the task but leads to the next attempt.
 
         Args:
             snapshot: the job's end.
             facts: facts about the job, for the result.
             was_attached: whether the job existed before this start of the task.
-            is_announced: whether this try has already stored the job's name and these facts, when it returned `Follow`.
+            is_announced: whether the job's name and these facts are stored already. They are stored before the step
+                `Follow` is returned.
 
         Raises:
             JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
@@ -218,7 +219,9 @@ class JobRun:
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step:
-        """Return the step after the answer to an `AskHuman`: a person's choice, or the plan's default.
+        """Return the step after the answer to an `AskHuman`.
+
+        The answer is a person's choice, or the default of the rules' plan if nobody made a valid choice in time.
 
         Args:
             chosen: the remedy.
@@ -227,7 +230,8 @@ class JobRun:
             verdict: verdict on the stopped job, from the question.
 
         Raises:
-            TrainingRunError: as `next`; or the service rejected the tag with the choice, and nothing was started.
+            TrainingRunError: as for `next`; or the service rejected the tag that stores the choice, and nothing was
+                started.
         """
         return self._go_on(self.policy.answered(chosen, by, result, verdict))
 
@@ -331,9 +335,12 @@ class JobRun:
     ) -> Follow | AwaitQuota | QuotaWait | None:
         """Create the job, and return the step that waits for its end.
 
-        If the service rejects the job for lack of quota or capacity, return an `AwaitQuota` to
-        wait, or the `QuotaWait` with which to try again at once, such as on the next rung (entry of
-        `capacity_ladder`). None if another process created the job meanwhile.
+        Otherwise, return one of these:
+
+        - an `AwaitQuota`, if the service rejected the job for lack of quota or capacity, and the task is to wait
+          before the next try
+        - a `QuotaWait`, if the next rung (entry of `capacity_ladder`) is to be tried at once after such a rejection
+        - None, if another process created the job meanwhile
         """
         place = self._placed(standing, quota)
         waited = {} if quota is None else {"quota_waited_s": round(time.time() - quota.began_at, 1)}
@@ -450,13 +457,14 @@ class JobRun:
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
     ) -> AwaitQuota | QuotaWait:
-        """Return the step that waits for the quota until the next Create call.
+        """Return the wait before the next Create call, after a rejection for lack of quota or capacity.
 
-        If the next rung (entry of `capacity_ladder`) is to be tried, the next Create call is due now. Then
-        return only the state of the wait (`QuotaWait`), and the caller does not wait.
+        The result is an `AwaitQuota` until the time of the rung (entry of `capacity_ladder`) is over. Then the next
+        rung is tried at once. In this case, the result is only the state of the wait (`QuotaWait`), and the caller
+        does not wait.
 
-        Waiting for the quota does not use the task's retries, which are for paid attempts. It ends
-        with the task's time limit, or when the rung's time is over and the next rung is tried.
+        Such waits do not use the task's retries, which are for paid attempts. They also end with the task's time
+        limit.
 
         Args:
             place: capacity of the rejected job.
@@ -465,8 +473,8 @@ class JobRun:
             refusal: error of the Create call.
 
         Raises:
-            QuotaExceededError: the last rung's time is over, and the quota is full.
-            CapacityError: the last rung's time is over, and there is no capacity.
+            QuotaExceededError: the time of the last or only rung is over, and the quota is full.
+            CapacityError: the time of the last or only rung is over, and there is no capacity.
         """
         now = time.time()
         quota = quota or QuotaWait.begin(now)
@@ -493,11 +501,12 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the step after a failed job: that of the policy, or of the next attempt.
+        """Return the step after a failed job: the policy's step, or the first step of the next attempt.
 
-        The next attempt follows at once if the job got no capacity and another rung (entry of
-        `capacity_ladder`) can be tried, or if the end of its training plan's window stopped the
-        job.
+        The next attempt starts at once in two cases:
+
+        - the job got no capacity, and a later rung (entry of `capacity_ladder`) can be tried
+        - the job was stopped because a window of its training plan ends
         """
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})
@@ -527,9 +536,9 @@ class JobRun:
 
 
 def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
-    """Return the progress of the wait, now for the next rung (entry of `capacity_ladder`).
+    """Return the progress of the wait after a move to the next rung (entry of `capacity_ladder`).
 
-    The quota of the current rung is too small for the job.
+    The current rung is given up because its quota is too small for the job.
 
     Raises:
         QuotaTooSmallError: there is no further rung.

@@ -65,10 +65,10 @@ class Placement:
 
 
 def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
-    """Return the rungs of the spec's ladder with instance counts; without a ladder, one rung of the spec's instances.
+    """Return the rungs of the spec's ladder; without a ladder, one rung with the spec's instances.
 
-    The result is empty if the spec has neither a ladder nor an `instance_type` (groups, preferences,
-    serverless).
+    Each rung has an instance count: its own, or by default the spec's. The result is empty if the spec has
+    neither a ladder nor an `instance_type`, but instance groups, instance preferences or a serverless job.
     """
     count = spec.instance_count or 1
     if spec.capacity_ladder:
@@ -113,19 +113,19 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    The first attempt uses the first rung. Each later attempt uses the last job's rung again. If that job got no
-    capacity, it uses the next rung instead; the first rung follows the last. Rungs whose cost limit is too small for
-    another attempt are skipped.
+    The first attempt uses the first rung. Each later attempt uses the rung of the last job. If that job got no
+    capacity, the attempt uses the next rung instead; the first rung follows the last. Rungs whose cost limit is
+    too small for another attempt are skipped.
 
     Args:
         rungs: the rungs with their instance counts; at least one.
         earlier: the task's earlier jobs, oldest first, all ended.
         max_run_s: time limit of the attempt in seconds.
         full_rungs: indexes of rungs to skip because the account's quota for them is used up.
-        closed_rungs: indexes of rungs to skip because their training plan cannot be used, with the reason.
+        closed_rungs: rungs to skip because their training plan cannot be used: the reason by the rung's index.
 
     Raises:
-        BudgetExceededError: the cost limit of each rung is too small, or its quota is used up.
+        BudgetExceededError: no rung can be used, because its cost limit is too small or its quota is used up.
         CapacityError: no rung can be used, at least one of them because of its training plan.
     """
     closed = closed_rungs or {}
@@ -201,13 +201,14 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
 def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     """Return the spec of one job on this rung.
 
-    The spec sets the service's own limit of the wait for capacity:
+    The spec also sets the service's own limit on the wait for capacity:
 
-    - on spot: `max_wait`, the limit of waiting and running together
-    - on demand or in a plan: `max_pending_time_in_seconds`; its default exists for accelerated types only
+    - on spot: `max_wait`, which limits waiting and running together
+    - on demand or in a training plan: `max_pending_time_in_seconds`, which has a default for accelerated
+      instance types only
 
-    The job's trigger stops the job after the rung's `max_wait_s`. By default `max_pending_time_in_seconds`
-    is longer, so it takes effect only if no trigger follows the job.
+    The job's trigger stops the job after the rung's `max_wait_s`. The default of `max_pending_time_in_seconds`
+    is longer than `max_wait_s`. This default therefore takes effect only if no trigger follows the job.
     """
     return replace(
         spec,

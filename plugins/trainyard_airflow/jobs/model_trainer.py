@@ -85,14 +85,16 @@ def _region_set(region: str) -> Iterator[None]:
 
 
 def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFunction:
-    """Return the spec of the job that a trainer of SDK v3 describes, for `TrainingJobOperator(spec=...)`.
+    """Return a value for `TrainingJobOperator(spec=...)`: the job that a trainer of SDK v3 describes.
 
     Args:
-        make: returns the trainer, called inside the task. The names of its parameters select its arguments:
-            `sagemaker_session` (the connection's session), and members of Airflow's context (`params`, `ti`, ...).
-        fields: fields of `TrainingJobSpec`, mostly those that a trainer lacks, such as `budget_usd`, `capacity_ladder`,
-            `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`, `environment`, `hyperparameters` and
-            `tags` are merged with the trainer's; other fields replace the trainer's.
+        make: function that returns the trainer; it is called inside the task. The names of its parameters
+            select its arguments: `sagemaker_session` (the connection's session), and members of Airflow's
+            context (`params`, `ti`, ...).
+        fields: fields of `TrainingJobSpec`, mostly those that a trainer lacks, such as `budget_usd`,
+            `capacity_ladder`, `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`,
+            `environment`, `hyperparameters` and `tags` are merged with the trainer's; other fields replace
+            the trainer's.
     """
     return TrainerFunction(make=make, fields=fields)
 
@@ -137,12 +139,11 @@ def trainer_job(
         function: returns the trainer.
         clients: clients of the connection.
         context: Airflow's context.
-        run_uri: S3 prefix for checkpoints and output of a trainer that sets none
-            (`trainer_request`).
+        run_uri: S3 prefix for the checkpoints or the output, if the trainer sets none; see `trainer_request`.
 
     Raises:
-        SpecError: the trainer has settings that a training job of a task cannot have, or that the
-            SDK would break.
+        SpecError: the trainer has settings that are not possible for a task's training job, or settings that
+            the SDK would break.
     """
     trainer = function.trainer(clients, context)
     launch = launch_of(trainer)
@@ -177,7 +178,11 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
 
 def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the trainer's fields merged with the author's, which take precedence also within mappings."""
+    """Return the trainer's fields merged with `added`, the fields that the author of the DAG sets.
+
+    `added` takes precedence. Fields that are merged as mappings, such as `environment`, keep the trainer's
+    other members.
+    """
     merged = {name: {**fields.get(name, {}), **added[name]} for name in _MERGED if name in added}
     left_out = _LADDER_REPLACES if added.get("capacity_ladder") else ()
     kept = {name: value for name, value in fields.items() if name not in left_out}
@@ -185,7 +190,7 @@ def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[st
 
 
 def _asked_for(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function's parameters name; all arguments if it has `**context`."""
+    """Return the members of `offered` that the function has parameters for; all members if it has `**context`."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return dict(offered)

@@ -24,7 +24,8 @@ class QuotaWait:
         began_at: start of the wait, epoch seconds.
         rung_began_at: start of the wait on the current rung, epoch seconds.
         refusals: number of rejected Create calls over all rungs.
-        full_rungs: indexes of abandoned rungs: their quota stayed full until their time limit, or is too small.
+        full_rungs: indexes of the abandoned rungs. The quota of such a rung is too small, or it stayed full
+            until the rung's time limit.
         code: the job's uploaded code (`UploadedCode.to_dict`), which later tries reuse; None before an upload.
     """
 

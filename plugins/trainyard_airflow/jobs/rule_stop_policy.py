@@ -55,9 +55,9 @@ class RuleStopPolicy(EndPolicy):
     def standing(self, standing: Standing) -> Standing:
         """Return the task's state, changed if a person must decide before the next job is submitted.
 
-        The plan can require this decision after the script has ended a job at a non-finite value.
-        If the decision is open, or is to end the training, the next action is to report that job
-        instead of submitting a new one.
+        After the script has ended a job at a non-finite value, the plan can require a person's decision. The next
+        action is then to report that job instead of submitting a new one. This applies until the person has
+        decided, and also if the decision was to end the training.
         """
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
@@ -99,7 +99,8 @@ class RuleStopPolicy(EndPolicy):
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
         """Return the step after a job that a rule stopped, or that its script ended at a non-finite value.
 
-        None for any other job. Also None if the plan has no rule for non-finite values, or only warns of them.
+        The result is None for any other job. After a non-finite value, it is also None if the plan has no rule for
+        such values, or if that rule's action is only a warning.
 
         Raises:
             RuleViolatedError: the rule's action is `fail`.
@@ -126,7 +127,7 @@ class RuleStopPolicy(EndPolicy):
 
         Args:
             chosen: the remedy.
-            by: who chose it: a person, or by default the plan.
+            by: the person who chose it, or a text that explains why the plan's default applies.
             result: result of the stopped job, from the question.
             verdict: verdict on the stopped job, from the question.
 
@@ -219,7 +220,7 @@ class RuleStopPolicy(EndPolicy):
         return None if goes_on else found
 
     def _was_reported(self, job: JobSnapshot) -> bool:
-        """Return whether an earlier start of the task has already returned or raised the job's end."""
+        """Return whether the task has already reacted to the job's end: by a result, an error or the next attempt."""
         newest = self._memory.reported_attempt or 0
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, newest + 1)}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
-    """Reader of the stops of one task's jobs by rules."""
+    """Reader of rule stops: of each case in which a rule stopped a job of one task."""
 
     jobs: TaskJobs
 

@@ -49,7 +49,7 @@ class ShardingSpec:
 
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
-        """Mapping of the empty name to this spec. A mixture's `datasets` has one spec per source name."""
+        """This spec under an empty name, in the same form as a mixture's `datasets`: specs by source name."""
         return {"": self}
 
 
@@ -58,8 +58,9 @@ class MixtureSpec:
     """Spec of a sharding task for a mixture: each source becomes a data set of its own.
 
     Attributes:
-        datasets: the specs of the sources by name, all with the same destination and without jobs.
-        parts: share of each source, as a number of parts.
+        datasets: the specs of the sources by name. All have the same destination, and none has a `job`.
+        parts: a whole number for each source, by name. A source's share of the mixture is its number divided by
+            the sum of all numbers.
         destination: S3 prefix; the mixture's index is written to `<destination>/datasets/<fingerprint>/`.
         job: the instances of one processing job for all sources; None = Airflow's worker shards them.
     """

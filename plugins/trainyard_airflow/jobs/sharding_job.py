@@ -100,15 +100,15 @@ def sharding_job_spec(
     max_source_bytes: int,
     kms_key_id: str | None = None,
 ) -> ProcessingJobSpec:
-    """Return the processing job; each of its instances writes one part of each planned data set.
+    """Return the spec of the processing job. Each of its instances writes one part of each planned data set.
 
     Args:
         job: the job's instances.
         code_s3_uri: S3 address of the code from `uploaded_sharding_code`.
         plan_uris: S3 addresses of the data sets' plans.
         region: region of the job.
-        max_source_bytes: the plans' limit on source bytes; 0 = no limit.
-        kms_key_id: the key of the shards; None uses the bucket's default.
+        max_source_bytes: limit on the bytes to read from a source, used for all plans; 0 = no limit.
+        kms_key_id: KMS key that encrypts the shards; None uses the bucket's default.
     """
     key = ("--kms-key-id", kms_key_id) if kms_key_id else ()
     return ProcessingJobSpec(

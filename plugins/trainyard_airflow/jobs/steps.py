@@ -79,7 +79,7 @@ class AskHuman:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A policy's request to begin the task's next attempt, which `JobRun` converts to a step."""
+    """A policy's request for the task's next attempt. `JobRun` converts it to a step."""
 
 
 Step = Done | Follow | AwaitStop | AwaitQuota | AskHuman

@@ -29,7 +29,10 @@ class TaskKey:
     map_index: int = -1
 
     def job_name(self, kind: JobKind, attempt: int, *, deployment: str | None) -> str:
-        """Return the name of the task's job number `attempt`, from 1, in a deployment."""
+        """Return the name of the task's job for an attempt; attempts are counted from 1.
+
+        The name also depends on `deployment`, the name of the Airflow deployment, unless it is None.
+        """
         return job_name(
             dag_id=self.dag_id,
             run_id=self.run_id,
@@ -100,11 +103,11 @@ class TaskJobs:
         return f"{self.run_uri}/checkpoints/{self.task.task_id}{index}/"
 
     def name_of(self, attempt: int) -> str:
-        """Return the name of the task's job number `attempt`, from 1."""
+        """Return the name of the task's job for an attempt; attempts are counted from 1."""
         return self.task.job_name(self.kind, attempt, deployment=self.clients.deployment)
 
     def of_attempt(self, attempt: int) -> JobSnapshot | None:
-        """Return the snapshot of the job number `attempt`, or None if there is no such job."""
+        """Return the snapshot of the task's job for an attempt, or None if there is no such job."""
         return self.service.describe(self.name_of(attempt))
 
     def account_for(self, role: str) -> str | None:

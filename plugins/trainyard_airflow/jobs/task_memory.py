@@ -28,8 +28,8 @@ class TaskMemory:
 
     Args:
         store: Airflow's task state store; None if this Airflow has none.
-        forever: the store's value for unlimited retention. After its default retention, 30 days, a cleared task would
-            report its failure again.
+        forever: the value by which the store keeps an entry for an unlimited time. By default, the store
+            keeps it for 30 days only, and a task that is cleared later would report its failure again.
     """
 
     def __init__(self, store: Any, *, forever: Any = None) -> None:

@@ -21,7 +21,7 @@ _BEFORE_CREATION = "before-parameter-build.sagemaker.CreateTrainingJob"
 class _CreationCaughtError(BaseException):
     """Ends a fine-tuning trainer's `train()` before it creates a job.
 
-    It is not an `Exception`, because the SDK catches all of these.
+    It is not an `Exception`, because the SDK catches every `Exception`.
     """
 
 
@@ -48,9 +48,10 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
     The trainer's `sagemaker_session` uploads the code and the drivers.
 
     Args:
-        trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`, ...).
-        run_uri: S3 prefix for the checkpoints of a ModelTrainer, and for the output of another trainer, if the trainer
-            sets no address for them.
+        trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`,
+            ...).
+        run_uri: S3 prefix to use if the trainer sets no address: for the checkpoints of a ModelTrainer, or for
+            the output of a trainer that fine-tunes.
 
     Raises:
         SpecError: the trainer does not describe a training job, or the SDK would break the job.
@@ -82,7 +83,7 @@ def _without_name(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
-    """Return the request with which `train()` would create its job; that call is caught before it is sent.
+    """Return the request with which `train()` would create its job; the Create call is intercepted, not sent.
 
     Raises:
         SpecError: the trainer does not create a training job.
@@ -118,8 +119,8 @@ def _fine_tuning_request(trainer: Any) -> dict[str, Any]:
 def launch_of(trainer: Any) -> dict[str, Any]:
     """Return the value of a spec's `distribution` that starts the ranks as the trainer's driver does.
 
-    It is empty if the trainer has no driver, or a user's own `DistributedConfig`, whose start of
-    ranks is unknown.
+    The result is empty if the trainer has no driver. It is also empty if the trainer has a user's own
+    `DistributedConfig`, because it is not known how that starts the ranks.
     """
     distributed = getattr(trainer, "distributed", None)
     if distributed is None:

@@ -170,7 +170,8 @@ class TrainingJobType(JobType):
                 plan does not exist.
             CapacityError: no rung can be used, at least one of them because of its training plan.
             BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the
-                spec's `budget_usd`, or on each rung the rung's `max_cost_usd`; or the rest of the
+                spec's `budget_usd`. The error is also raised if the `max_cost_usd` of each rung is
+                too small for another attempt on it, or its quota is used up, and if the rest of the
                 spec's `max_cost_usd` is too small for a job.
         """
         spec = self.spec

@@ -60,7 +60,7 @@ class TuningJobType(JobType):
 
     @cached_property
     def spec(self) -> TuningJobSpec:
-        """The spec; a training without a role or an output path gets the connection's role or a folder of the run."""
+        """The spec. By default, its training gets the connection's role, and a folder of the run as output path."""
         return self.spec_given(TuningJobSpec)
 
     def sources(self) -> Sequence[str]:
@@ -229,7 +229,10 @@ class TuningJobType(JobType):
         return replace(snapshot, billable_seconds=round(seconds))
 
     def telling_log(self, name: str) -> Sequence[str]:
-        """Return the last log lines of a failed trial, otherwise of the last trial, because a search writes no log."""
+        """Return the last log lines of a failed trial, or of the last trial if none failed.
+
+        The lines are those of a trial, because the search itself writes no log.
+        """
         trials = self._tuning.trials(name)
         telling = [each for each in trials if each.status == JobStatus.FAILED] or trials[-1:]
         return self._log_of_children(

@@ -47,7 +47,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
 
 
 def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]) -> BestTrial:
-    """Return the best trial that the service reports with a finite value, otherwise the best of `trials`.
+    """Return the service's best trial if its value is finite, otherwise the best of `trials`.
 
     The result lacks the address of the trial's model.
 

@@ -1,4 +1,4 @@
-"""`CellJobOperator`: one training of a comparison, mapped over its cells."""
+"""`CellJobOperator`: one training of a comparison of strategies, as a mapped task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 class CellJobOperator(SageMakerJobOperator):
-    """Trains one cell (strategy and number of ranks) of a comparison, which continues if the training fails.
+    """Trains one cell of a comparison of strategies: one strategy on one number of ranks.
+
+    If the training fails, the comparison continues with the other cells.
 
     Args:
-        cell: the cell (`Cell.to_dict()`), the mapped argument. The function given as `spec` reads it.
+        cell: the cell as `Cell.to_dict()`; the task is mapped over this argument. The function given as `spec`
+            reads it.
     """
 
     custom_operator_name: ClassVar[str] = PoolDemand.CELL.value

@@ -35,27 +35,28 @@ _SETTLING_LOOKS = 20
 
 
 class CheckRulesOperator(ConnectedOperator):
-    """Evaluates rules on the training job of `watched_task_id` while it runs, and stops the job if a rule requires it.
+    """Evaluates rules on the training job of `watched_task_id` while it runs; stops the job if a rule requires it.
 
-    It reads the statistics of the job's ranks from S3. If the job has rules of the service's Debugger, it also reports
-    their evaluations. To stop the job, it tags the job with the rule and the step and then requests the stop. The
-    watched task (`WatchedTrainingJobOperator`) then ends with a verdict.
+    It reads the statistics of the job's ranks from S3. If the job has rules of the service's Debugger, it also
+    reports their evaluations. To stop the job, it tags the job with the rule and the step and then requests the
+    stop. The watched task (`WatchedTrainingJobOperator`) then ends with a verdict.
 
-    The watch of a job ends with the job. A next attempt of the watched task is watched as well. While that task waits
-    for its next try or for a human's answer, this task waits without a worker. If there is no next attempt, it returns
-    its last findings. The end or failure of this task does not affect the training.
+    Each job is watched until it ends. If the watched task then makes a next attempt, that job is watched as well.
+    While the watched task waits for its next try or for a human's answer, this task waits without a worker. If
+    there is no next attempt, this task returns its last findings. The end or failure of this task does not affect
+    the training.
 
-    Returns the name of the last job, the issues (`issues`), the rule that stopped the job (`stopped_by`), and the S3
-    address of the document with all verdicts (`rules_uri`).
+    Returns the name of the last job, the issues (`issues`), the rule that stopped the job (`stopped_by`), and the
+    S3 address of the document with all verdicts (`rules_uri`).
 
     Args:
         watch: a `WatchPlan`, the mapping of its fields, or a function `(context, jinja_env)` that returns either.
         watched_task_id: the task whose job is watched.
         job_name: name of a job to watch in place of a task.
         deferrable: whether to watch in the triggerer, without a worker slot.
-        ledger_uri: S3 prefix of the run's ledger, as of the watched task. Templated.
-        notifier: recipient of messages on issues of severity `error`: the result of `Notifier.to_dict`, or its JSON, or
-            None.
+        ledger_uri: S3 prefix of the run's ledger, the same as that of the watched task. Templated.
+        notifier: recipient of messages on issues of severity `error`: the result of `Notifier.to_dict`, or its
+            JSON, or None.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -114,7 +115,7 @@ class CheckRulesOperator(ConnectedOperator):
         event: Mapping[str, Any],
         watched: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the findings, or continue with the next attempt or with the wait for a job.
+        """Return the findings if there is no further job to watch. Otherwise watch the next job, or wait for it.
 
         Args:
             context: the task's context.
@@ -141,8 +142,11 @@ class CheckRulesOperator(ConnectedOperator):
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
         """Return whether to continue without the verdicts on an ended job that could not be watched.
 
-        False if this job is the newest one and the watched task has ended, or if the ledger, which lists the jobs
-        that were given up, cannot be written.
+        Such a job is recorded in the task's memory as given up. The result is False in these cases:
+
+        - The job is not an ended job of the watched task.
+        - The job is the newest one, and the watched task has ended.
+        - The task's memory cannot be written.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
@@ -165,9 +169,10 @@ class CheckRulesOperator(ConnectedOperator):
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the findings on the later attempt, `new` or `known`; None if both are None.
+        """Return either `new` or `known`: the findings on the later attempt. None if both are None.
 
-        `new` may be on an earlier attempt, because a running job is watched before ended ones.
+        The findings that came last (`new`) can be on an earlier attempt, because a running job is watched before
+        ended ones.
         """
         if new is None or known is None:
             return new or known
@@ -203,7 +208,10 @@ class CheckRulesOperator(ConnectedOperator):
             raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_over(self, context: Context) -> bool:
-        """Return whether the watched task has ended, or the watched job has ended or is absent; False if unknown."""
+        """Return whether the watched task has ended; False if unknown.
+
+        If a job is watched in place of a task, return whether that job has ended or is absent.
+        """
         if self.watched_task_id:
             return self._watched_state(context) in ENDED
         try:
@@ -261,11 +269,14 @@ class CheckRulesOperator(ConnectedOperator):
     def _watch(
         self, context: Context, *, before_s: float = 0.0, watched: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the event of one watch in the worker. With a trigger, `execute_complete` receives the event instead.
+        """Watch one job in this process, and return the event of the watch.
+
+        A deferrable task does not return from this method. It defers, and `execute_complete` receives the trigger's
+        event.
 
         Args:
             context: the task's context.
-            before_s: seconds of waiting for the job before this watch.
+            before_s: seconds of the previous wait for a missing job; 0 if there was none.
             watched: findings on the previous job.
         """
         name = self._name(context, watched)

@@ -33,7 +33,7 @@ class ConnectedOperator(BaseOperator):
 
     @property
     def connection(self) -> ConnectionArguments:
-        """The connection's name and overrides, also for a trigger."""
+        """The connection's name and overrides, for this operator's clients and for its triggers."""
         from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 
         return ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)

@@ -48,12 +48,14 @@ class JanitorOperator(ConnectedOperator):
         self.grace_minutes = grace_minutes
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return `dry_run`, and `things` with `kind, name, run, age_s, verdict, is_stopped` of each resource.
+        """Return `dry_run`, and the list `things` with one mapping per resource that costs money.
+
+        The keys of each mapping are `kind`, `name`, `run`, `age_s`, `verdict` and `is_stopped`.
 
         Raises:
             SpecError: the connection names no deployment.
-            TrainingRunError: the service rejected a listing; or it rejected reading the tags or stopping a resource,
-                in which case all other orphans were stopped.
+            TrainingRunError: the service rejected a listing, a read of a resource's tags, or a stop. After a rejected
+                read or stop, the other resources that no live run owns are still stopped before the error is raised.
         """
         from trainyard_airflow.hooks.paid_things import PaidThings
 

@@ -71,7 +71,10 @@ def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
 
 
 def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> RetryRemedy:
-    """Return the remedy that applies without an answer: the plan's default, or `END` if that is not possible."""
+    """Return the remedy that applies if nobody answers.
+
+    It is the default of `retry`, or `END` if the verdict does not permit this default.
+    """
     default = RetryRemedy(retry.default)
     return default if default in remedies_of(verdict) else RetryRemedy.END
 
@@ -105,11 +108,13 @@ Nothing is paid while this waits. Without an answer within {wait}: *{default}*.
 def answer_of(
     event: Mapping[str, Any], retry: RuleRetry, verdict: Mapping[str, Any]
 ) -> tuple[RetryRemedy, str]:
-    """Return the chosen remedy and who chose it; the default if nobody answered or the answer was not an option.
+    """Return the chosen remedy and who chose it.
+
+    If nobody answered, or the answer was not an option, the remedy is the one from `default_of`.
 
     Args:
         event: Airflow's event that resumes the suspended task.
-        retry: the plan's retry.
+        retry: the policy whose default applies.
         verdict: the verdict in the question.
     """
     chosen, who = answer_in(event)

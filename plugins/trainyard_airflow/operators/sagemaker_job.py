@@ -197,8 +197,7 @@ class SageMakerJobOperator(BaseOperator):
     ) -> dict[str, Any]:
         """Retry the creation of a job that was rejected for lack of quota or capacity.
 
-        Returns the task's result. `quota` has the fields of the `QuotaWait`, the progress of the
-        wait.
+        Returns the task's result. `quota` has the fields of a `QuotaWait`, which describes the progress of the wait.
         """
         return self.go(context, lambda run: run.next(QuotaWait.from_dict(quota)))
 
@@ -208,10 +207,14 @@ class SageMakerJobOperator(BaseOperator):
         """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
-        exceptions. After a failure, the task defers to the job's trigger again, which begins with a pause. If the task
-        is killed during the pause, this trigger stops the job. Airflow's time trigger is used for the pause in two
-        cases: the job's trigger failed during its last pause, or the task state store is not readable. The time
-        trigger does not stop the job of a killed task.
+        exceptions.
+
+        After a failed trigger, the task defers again, and a pause comes first. Usually the job's own trigger waits for
+        the end of the pause. If the task is killed during the pause, that trigger stops the job. Airflow's time
+        trigger cannot do this. It is used for the pause in two cases only:
+
+        - The job's trigger failed during its previous pause.
+        - The task state store is not readable.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
@@ -237,13 +240,14 @@ class SageMakerJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job that this process waits for, if the task was ended or has timed out.
 
-        A task is ended by a user who marks its state, clears it or deletes it. If Airflow still
-        reports the task as running, as when a worker is drained, or does not answer, the job
-        continues. The process then continues to wait. If it is killed, the task's next try finds
-        the job. Without a next try, the run's report or `clean_up_orphans` stops the job.
+        A task is ended by a user who marks its state, clears it or deletes it.
 
-        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job
-        is only about to be created, `execute` reads `is_killed` and does not create it.
+        In two cases the job continues, and the process continues to wait for it: Airflow still reports the task as
+        running, as when a worker is drained, or Airflow does not answer. If the process is then killed, the task's
+        next try finds the job. Without a next try, the run's report or `clean_up_orphans` stops the job.
+
+        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to
+        be created, `execute` reads `JobRun.is_killed` and does not create it.
         """
         is_late = isinstance(sys.exception(), AirflowTaskTimeout)
         if self._host is not None and not is_late and not self._host.is_over():
@@ -288,7 +292,7 @@ class SageMakerJobOperator(BaseOperator):
 
     @property
     def connection(self) -> ConnectionArguments:
-        """The connection's name and overrides, also for a trigger."""
+        """The connection's name and overrides, for this operator's clients and for its triggers."""
         from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 
         return ConnectionArguments(
@@ -502,9 +506,10 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> timedelta | None:
-        """Return the rest of `execution_timeout`, at least a second; None if there is no timeout.
+        """Return the time that is left of `execution_timeout`, at least one second; None if there is no timeout.
 
-        Airflow applies the given timeout to each deferral separately, but keeps the start time of the try.
+        Each deferral needs a new value, because Airflow counts a deferral's timeout from the start of that deferral.
+        The time spent is known, because the task instance keeps the start time of the try.
         """
         if self.execution_timeout is None:
             return None
@@ -557,10 +562,10 @@ class _AirflowTask:
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether the task was cleared, marked or deleted since its start; False if the task does not defer.
+        """Return whether a user cleared, marked or deleted the task since its start; False if it does not defer.
 
-        Airflow notifies the worker with the next heartbeat, seconds later. By then the task would have tried to defer,
-        which Airflow rejects, and the job would not be stopped.
+        Airflow notifies the worker of this only with the next heartbeat, seconds later. Without this check, the task
+        would have tried to defer by then. Airflow would reject the deferral, and nothing would stop the job.
         """
         if not self._operator.deferrable:
             return False
@@ -603,7 +608,9 @@ def _is_over(states: frozenset[str] | None) -> bool:
 
 
 def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
-    """Return the ended job of a trigger's event; events of version 0 contain the snapshot.
+    """Return the snapshot of the ended job that a trigger's event names.
+
+    Events of version 0 contain the snapshot. For other events, it is read from the service.
 
     Raises:
         InfrastructureError: the service no longer has the job.

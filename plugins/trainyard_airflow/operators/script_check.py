@@ -27,10 +27,10 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """Job whose script checks its hyperparameters; `where` is their path in the user's input.
+    """Job whose script checks its hyperparameters; `where` is the path of the hyperparameters in the user's input.
 
-    If `init` has the arguments of `Hyperparameters.init_findings`, the script checks its hyperparameters only
-    against the initial weights.
+    If `init` has the arguments of `Hyperparameters.init_findings`, there is only one check: the hyperparameters
+    must fit the initial weights.
     """
 
     where: str

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class ShardDatasetOperator(SageMakerJobOperator):
     """Shards a data set in the worker, or with the same code in a processing job with several instances.
 
-    Each source of a mixture becomes a data set of its own, by one job for all of them.
+    With a `MixtureSpec`, each source becomes a data set of its own. If a job is used, one job shards all sources.
 
-    If the data set of the same source and settings exists, nothing is uploaded and no job is started. A job's instances
-    write the parts, and the worker merges them; see `SageMakerJobOperator` for the effects of a retry, a clear and a
-    kill.
+    If the data set of the same source and settings exists, nothing is uploaded and no job is started. Each instance
+    of a job writes one part of a data set, and the worker merges the parts. See `SageMakerJobOperator` for the
+    effects of a retry, a clear and a kill.
 
     Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None if the worker sharded).
 
@@ -62,7 +62,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         Raises:
             SpecError: the source or the settings are invalid: no data, unknown columns, a number of shards that does
                 not match the ranks, or a source that a job's instances cannot read.
-            DataError: too many rows cannot be read.
+            DataError: the share of unreadable rows is above the limit in the settings.
             JobFailedError: the sharding job did not complete; the error's class gives the reason.
         """
         self._limit_local_files()

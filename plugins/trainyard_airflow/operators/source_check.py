@@ -28,7 +28,8 @@ def entry_point_findings(
     """Return the findings for an entry point that is missing, is not valid Python, or imports a missing module.
 
     The check follows imports of modules in the source folder. It ignores modules that the image must provide, and
-    scripts in other languages. A finding that a newer Python or an installed library may refute is a warning.
+    scripts in other languages. A finding is only a warning if the code could be valid in a newer Python, or if an
+    installed library could provide the missing module.
 
     Args:
         source_dir: folder of the script.
@@ -114,8 +115,8 @@ def _not_compiled(
 def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
     """Return the finding on a module that is missing in the source folder.
 
-    It is an error if the module's top folder has an `__init__.py`, otherwise a warning: Python then prefers
-    an installed library of the same name, which may have the module.
+    It is an error if the module's top folder has an `__init__.py`. Without that file it is a warning, because
+    Python then prefers an installed library of the same name, and that library could have the module.
     """
     is_package = (root / expected.parts[0] / "__init__.py").is_file()
     return Finding(
@@ -165,7 +166,7 @@ def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
 
 
 def _optional(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes in which an import may fail, because a handler catches the error."""
+    """Yield the nodes in the body of each `try` statement with a handler that catches failed imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
             yield from (inner for each in node.body for inner in ast.walk(each))

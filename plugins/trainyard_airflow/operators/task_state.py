@@ -20,15 +20,17 @@ def task_memory(
 ) -> TaskMemory:
     """Return the memory of a task, which survives its tries.
 
-    Without Airflow's store, the memory is an object in S3: below the run's prefix, or below `clients.root`.
+    Without Airflow's task state store, the memory is an object in S3, below the run's prefix.
 
     Args:
         context: the task's context.
         clients: clients of the connection.
-        ledger_uri: S3 prefix of the run's ledger, which gives the run's prefix; None if there is no such prefix.
+        ledger_uri: S3 prefix of the run's ledger, from which the run's prefix is derived. If that is impossible, or
+            with None, the run's prefix is one below `clients.root`.
 
     Raises:
-        SpecError: there is neither a store, nor a run's prefix, nor a bucket in the connection.
+        SpecError: there is no task state store, `ledger_uri` does not contain the run's prefix, and the connection
+            names no bucket.
     """
     store: Any = context.get("task_state_store")
     if store is None:
@@ -54,11 +56,11 @@ class StateObject:
     def of(cls, context: Context, clients: AwsClients, *, ledger_uri: str | None) -> StateObject:
         """Return the state of a running task, an object below the run's prefix.
 
-        The prefix is that of the ledger if `ledger_uri` is the address of this run's ledger. Otherwise the
-        prefix is derived from the bucket of the connection.
+        If `ledger_uri` is `<run's prefix>/ledger`, the run's prefix is taken from it. Otherwise the prefix is derived
+        from the bucket of the connection.
 
         Raises:
-            SpecError: `ledger_uri` is not below the run's prefix, and the connection names no bucket.
+            SpecError: the run's prefix cannot be taken from `ledger_uri`, and the connection names no bucket.
         """
         from trainyard.sagemaker_api.names import run_uri
         from trainyard_airflow.hooks.objects import S3Objects

@@ -1,4 +1,4 @@
-"""`TrialJobOperator`: one trial of a search, as a mapped task.
+"""`TrialJobOperator`: one trial of a hyperparameter search, as a mapped task.
 
 A failure that the trial's hyperparameters can cause is a result, not an error.
 """

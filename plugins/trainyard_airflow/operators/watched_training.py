@@ -27,21 +27,22 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
     """Trains as `TrainingJobOperator` does, and handles a stop by a rule of `CheckRulesOperator` or of Debugger.
 
     A job that a rule stopped is the task's result: `ended_by` is `rule`, and `verdict` has the rule, the step, the
-    evidence and the last checkpoint. The same applies if the script's own check for non-finite values ended the job,
-    and the plan has a rule that stops a job for them. Direct downstream tasks are skipped, except teardowns and tasks
-    with the trigger rule `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`.
+    evidence and the last checkpoint. Direct downstream tasks are skipped, except teardowns and tasks with the
+    trigger rule `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`. All this also
+    applies to a job that its script ended at a non-finite value, if the `WatchPlan` has a rule that stops jobs
+    at non-finite values.
 
-    If the plan has `on_stop`, the training is retried automatically, or a person is asked. Until a person answers, the
-    task waits in `awaiting_input` without a worker; then `execute_answered` applies the answer. The answer is stored as
-    a tag of the stopped job before a new job starts. If the task is retried or cleared before that, the person is asked
-    again.
+    If the plan has `on_stop`, the training is retried automatically, or a person is asked. Until a person answers,
+    the task waits in `awaiting_input` without a worker; then `execute_answered` applies the answer. The answer is
+    stored as a tag of the stopped job before a new job starts. If the task is retried or cleared before the answer
+    is stored, the person is asked again.
 
-    To continue the training after a verdict, clear this task and the watching task. The next attempt resumes from the
-    last checkpoint.
+    To continue the training after a verdict, clear this task and the watching task. The next attempt resumes from
+    the last checkpoint.
 
     Args:
-        watch: the `WatchPlan` of the watching task, a mapping of its fields, or a function that returns either; None if
-            no rules watch the job.
+        watch: the `WatchPlan` of the watching task, a mapping of its fields, or a function that returns either;
+            None if no rules watch the job.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "watch")
@@ -89,7 +90,9 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         result: dict[str, Any],
         verdict: dict[str, Any],
     ) -> dict[str, Any]:
-        """Apply a person's answer, or the plan's default if nobody answered; a tag of the stopped job stores it.
+        """Apply a person's answer, or the default of the plan's `on_stop` if nobody answered.
+
+        The chosen remedy is stored as a tag of the stopped job.
 
         Args:
             context: the task's context.
@@ -98,7 +101,8 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
             verdict: the verdict in the question.
 
         Raises:
-            TrainingRunError: as `execute`; or the service rejected the tag, and no job was started.
+            TrainingRunError: for a reason of `execute`, or because the service rejected the tag. After a rejected tag,
+                no job is started.
         """
         from trainyard.rules.rule_retry import ASK, RuleRetry
         from trainyard_airflow.jobs.rule_stop_policy import planned_retry

@@ -73,14 +73,16 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
 
 
 def list_month_runs(session: Session, *, dag_ids: Collection[str], since: datetime) -> list[RunRow]:
-    """Return all runs of the training DAGs among `dag_ids` that have not ended, or ended since a moment; newest first.
+    """Return the runs from which a month's spend is summed, newest first.
 
-    The rows contain only the inputs of a run's cost and team. The number of queries does not depend on the number of
-    runs.
+    They are the runs of the training DAGs among `dag_ids` that have not ended, or that ended at `since` or later.
+    The number of queries does not depend on the number of runs.
 
-    - Every run has its team and its reported cost.
-    - A run that has not ended has the names and connections of its jobs, and its mapped tasks.
-    - An ended run without a task `report` has its jobs, all results, failed jobs and mapped tasks.
+    A row contains only the data from which the run's cost and team are derived:
+
+    - Every row has the run's team and its reported cost.
+    - The row of a run that has not ended also has the names and connections of its jobs, and its mapped tasks.
+    - The row of an ended run without a task `report` also has these, and the results and failed jobs of all tasks.
     """
     from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251
@@ -220,7 +222,10 @@ def _task_columns() -> tuple[Any, ...]:
 
 
 def _task_rows(session: Session, query: Select[Any]) -> Mapping[tuple[str, str], list[TaskRecord]]:
-    """Return the tasks of a query of `_task_columns` by DAG id and run id."""
+    """Return the tasks that a query finds, by DAG id and run id.
+
+    The query must select the columns of `_task_columns`.
+    """
     found: dict[tuple[str, str], list[TaskRecord]] = defaultdict(list)
     for dag_id, run_id, task_id, map_index, state, try_number, start, end in session.execute(query):
         row = TaskRecord(
@@ -252,7 +257,10 @@ def _paused(session: Session, dag_ids: Collection[str]) -> set[str]:
 def _unreported(
     runs: Sequence[Any], tasks: Mapping[tuple[str, str], Sequence[TaskRecord]]
 ) -> list[int]:
-    """Return the ids of the ended runs of DAGs without a task `report`, such as those of single operators."""
+    """Return the ids of the ended runs without a task `report`.
+
+    Such runs belong to DAGs without a report, for example to a DAG of single operators.
+    """
     return [
         run.id
         for run in runs
@@ -270,14 +278,15 @@ def _left(
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
     """Return XComs by run id, key and task id, without those of mapped tasks.
 
-    The returned XComs are results, failed jobs, questions, and names, links and connections of jobs. Results
-    that are not mappings are omitted.
+    The returned XComs are the results, failed jobs and questions of tasks, and the names, links and connections of
+    their jobs. Results that are not mappings are omitted.
 
     Args:
         session: a session of Airflow's database.
         ids: ids of the runs.
         result_tasks: the tasks whose results and failed jobs are returned; None = all.
-        unreported: ids of the runs whose results and failed jobs are returned for every task.
+        unreported: ids of the runs to which `result_tasks` does not apply: the results and failed jobs of all their
+            tasks are returned.
     """
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 

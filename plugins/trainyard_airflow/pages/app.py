@@ -55,7 +55,9 @@ _may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAcce
 
 
 def _run(dag_id: str, run_id: str) -> RunRow:
-    """Return the run of a request. Its database session is closed before AWS is called.
+    """Return the run that a request names, from Airflow's database.
+
+    The database session is closed before this function returns, so it is not open during the calls to AWS.
 
     Raises:
         HTTPException: 404, there is no such run of a DAG tagged `trainyard`.
@@ -83,13 +85,13 @@ def run_data(
     after: Annotated[int, Query(ge=-1)] = -1,
     stride: Annotated[int, Query(ge=1)] = 1,
 ) -> dict[str, Any]:
-    """Return the data of a run's page, with the new points of its curve.
+    """Return the data of a run's page, with the new points of the training's curve.
 
     Args:
         run: the run.
         after: index of the last point that the page has; -1 if it has none.
-        stride: the page's `stride`, as the last response gave it. If it has changed since, all
-            points are returned with `is_reset`.
+        stride: `stride` of the page's last response: one point per `stride` was kept, so that long curves stay
+            short. If the run's `stride` is larger by now, all points are returned, and `is_reset` is True.
     """
     reading = _feeds.read(run)
     events = reading.events
@@ -179,8 +181,9 @@ def report_file(run: RunDep, name: str) -> Response:
 def _report_address(run: RunRow, name: str) -> str | None:
     """Return the S3 address of a report file, or None for other file names.
 
-    The folder is that of the report task's result, or of preflight's result if there is no report yet. It is always the
-    run's own. The name `report.html` means the page of any report, such as comparison.html.
+    The file's folder is taken from the result of the report task, or from preflight's result if there is no report
+    yet. If the folder is not that of this run's report, the result is None. The name `report.html` means the page
+    of any report, such as comparison.html.
     """
     if name not in _REPORT_FILES:
         return None

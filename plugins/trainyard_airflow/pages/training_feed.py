@@ -63,14 +63,14 @@ FAULTS = (TrainingRunError, BotoCoreError, ClientError)
 
 @dataclass(slots=True)
 class LogReader:
-    """Reading positions in the log of one job's first host, which has the lines of rank 0.
+    """Reader of the log of one job's first host, which has the lines of rank 0. It keeps its position in the log.
 
     Each start of a host creates a stream; earlier streams then get no more lines.
 
     Attributes:
-        tokens: CloudWatch's token of the next page by stream, in order; None before the first read.
+        tokens: for each stream, oldest first, CloudWatch's token of the next page; None before the first read.
         listed_at: time of the last listing of the streams, epoch seconds.
-        num_done: number of streams, from the first, that are read to their end.
+        num_done: number of streams that are read to their end; they are the oldest ones.
         is_behind: whether the last read left lines for the next one.
         is_whole: whether the job has ended and all its lines are read.
     """
@@ -142,7 +142,8 @@ class RunReading:
     Attributes:
         jobs: snapshots of each task's jobs, by task id, oldest first.
         events: events in the training's log; None if no training job has started.
-        rules: content of the rules' documents so far, one per training job.
+        rules: newest rule verdicts of each training job that has some: the content of its rules.json, or of
+            rules-so-far.json while there is no rules.json.
         fault: reasons for missing parts; None if nothing is missing.
         has_all_jobs: whether the jobs of all tasks are present, even if other parts are missing.
     """
@@ -251,7 +252,11 @@ class TrainingFeed:
         return True
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
-        """Return a task's jobs: those with derived names, and the XCom's job if it has another name."""
+        """Return a task's jobs.
+
+        Job names are derived from the task and the number of the attempt. If the task's XCom names another job, that
+        job is added.
+        """
         kind = run.kind_of(task_id)
         if kind is None:
             return []
@@ -330,7 +335,8 @@ class Clients:
     def of(self, run: RunRow, task_id: str) -> AwsClients:
         """Return the clients of a task's connection.
 
-        If the task has pushed no connection, it is that of another task of the run. If none has, it is `aws_default`.
+        If the task has pushed no connection, the connection of another task of the run is used. If no task has pushed
+        one, `aws_default` is used.
 
         Raises:
             SpecError: the API server has no such connection.

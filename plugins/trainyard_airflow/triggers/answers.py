@@ -42,7 +42,8 @@ class Answers:
     def described(self) -> None:
         """Reset the count of refusals after a successful Describe.
 
-        So a rejected stop of the job, which follows a successful Describe, never ends the retries.
+        A stop of the job is requested only after a successful Describe. Even if the service rejects every stop, the
+        retries therefore never end.
         """
         self._refusals = 0
 

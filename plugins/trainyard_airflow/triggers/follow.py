@@ -319,7 +319,10 @@ class FedLook(Look):
         }
 
     def _is_silent(self, phase: str | None) -> bool:
-        """Return whether the feed had no heartbeat for `heartbeat_timeout_s`; the job's own log is then read."""
+        """Return whether the feed has had no heartbeat for at least `heartbeat_timeout_s` seconds.
+
+        If so, the job's own log is read.
+        """
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or phase != "Training":
             return False

@@ -1,12 +1,13 @@
-"""Tag on a job with the trigger that follows it, so that a superseded trigger does not stop the job.
+"""Job tag that names the trigger that follows the job, so that a superseded trigger does not stop the job.
 
-A triggerer that hangs for longer than its health threshold loses its triggers to another triggerer. When it resumes, it
-cancels its own copies with the same message as for a cleared task (Airflow 3.3.2,
-`TriggerRunnerSupervisor.update_triggers`). Stopping the job then would end a training that another trigger follows.
+A triggerer that hangs for longer than its health threshold loses its triggers to another triggerer. When it
+resumes, it cancels its own copies with the same message as for a cleared task (Airflow 3.3.2,
+`TriggerRunnerSupervisor.update_triggers`). Stopping the job then would end a training that another trigger
+follows.
 
-A cancelled trigger therefore first asks Airflow whether the task is still deferred. Airflow may not answer in time: the
-triggerer builds an API server for its first query, which takes 60 s on a busy machine. The job's tags are available at
-once.
+A cancelled trigger therefore first asks Airflow whether the task is still deferred. Airflow may not answer
+in time: the triggerer builds an API server for its first query, which takes 60 s on a busy machine. The
+job's tags are available at once.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ Half of Airflow's default `[triggerer] triggerer_health_check_threshold`."""
 
 
 def follower(task_instance: Any, triggerer: str, *, deferred_at: float = 0.0) -> str | None:
-    """Return the identity of a trigger, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
+    """Return a trigger's identity, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
 
-    A task instance gets a new id with each retry and clear, and keeps its id while it is deferred. The caller stores
-    the identity as a tag of the job. It omits the tag for a new job if the trigger starts within `FRESH_S` after the
-    deferral, because no other trigger can have followed the job yet.
+    A task instance gets a new id with each retry and clear, and keeps its id while it is deferred. The caller
+    stores the identity as a tag of the job. The caller omits the tag if the task created the job and the
+    trigger starts within `FRESH_S` seconds after the deferral. In that case no other trigger can have followed
+    the job yet.
 
     Args:
         task_instance: the trigger's task instance, or None.

@@ -328,7 +328,7 @@ class JobFeed:
         self._changed_after = asked_at - _OVERLAP_S
 
     async def _find(self, sagemaker: Any, sought: Sequence[Subscription]) -> None:
-        """Store the states of the jobs in `sought`; mark those that are too old to be found as not listed.
+        """Store the states of the jobs in `sought`. A job that is too old to be found is marked as not listed.
 
         The account's jobs are read from the newest one on, in any status: AWS applies `StatusEquals` after it has
         selected a page, so this filter saves no call.

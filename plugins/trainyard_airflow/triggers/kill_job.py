@@ -144,11 +144,11 @@ async def note_follower(client: Any, arn: str, follower: str | None) -> None:
 async def _is_followed_by_a_later_try(
     followed: Followed, follower: str | None, deadline: float
 ) -> bool:
-    """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
+    """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S` seconds.
 
-    The result is False at once if another triggerer has tagged the job for the same deferral. If the tags
-    could not be read even once, the wait goes on until `deadline` (of `time.monotonic`), because the job may
-    already have a tag of a later try.
+    The result is False at once if another triggerer has tagged the job for the same deferral. Until the tags
+    have been read once, the wait may exceed `NOTE_LIMIT_S`, because the job may already have a tag of a later
+    try. It then ends at `deadline`, a time of `time.monotonic`.
     """
     api = JOB_APIS[followed.kind]
     end_of_wait = time.monotonic() + NOTE_LIMIT_S

@@ -19,11 +19,12 @@ _LAST_LINES = 1_000
 
 @dataclass(slots=True, kw_only=True)
 class LogTail:
-    """Reading positions in the streams of one job.
+    """Reader of one job's log streams, with its position in each stream.
 
-    The streams are listed when the caller of `new_lines` requests it. While fewer than `num_streams` are known, some
-    reads without such a request list them too: the 1st, 2nd, 4th, ... 32nd read since the last request, then every
-    32nd. The account's limit of DescribeLogStreams is a few calls per second.
+    `new_lines` lists the streams if its caller requests it. While fewer than `num_streams` are known, some
+    reads list them even without a request: the 1st, 2nd, 4th, ... 32nd read since the last request, then every
+    32nd. Not every read lists them, because the account's limit of DescribeLogStreams is a few calls per
+    second.
 
     Attributes:
         group: the log group.
@@ -62,7 +63,10 @@ class LogTail:
                 yield f"[{host}] {message}"
 
     def _searches_again(self) -> bool:
-        """Count this read, and return whether it lists the streams because some are still missing."""
+        """Return whether this read lists the streams even without a request, to find missing ones.
+
+        While streams are missing, each such read is counted; the count decides (see `LogTail`).
+        """
         if len(self.tokens) >= self.num_streams:
             return False
         self._looks_without += 1

@@ -44,7 +44,10 @@ def _starts(snapshot: JobSnapshot) -> int:
 
 @dataclass(slots=True)
 class Look:
-    """Clients and reading positions of one followed job; the clients are renewed after a failure."""
+    """Follower of one job by polls: its clients, its position in the job's log, and what it has logged so far.
+
+    The clients are renewed after rejected credentials or a connection error.
+    """
 
     followed: Followed
     unnoted_follower: str | None = None
@@ -219,7 +222,10 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Continue without the log if reading it was rejected or failed 8 times in a row; otherwise raise the error."""
+        """Raise the error of a failed attempt to read the log, or continue without the log.
+
+        The job is followed without its log after one rejection, or after 8 failures in a row.
+        """
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:

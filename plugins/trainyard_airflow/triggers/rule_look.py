@@ -46,13 +46,16 @@ async def watch_job(
     absent_s: float,
     notifier: Notifier | None = None,
 ) -> dict[str, Any]:
-    """Return `{"watched": result}` after the job's end, or `{"absent": name}` if it does not exist within `absent_s`.
+    """Watch a job with rules to its end, and return `{"watched": result}`.
+
+    If the job does not exist within `absent_s` seconds, return `{"absent": name}`.
 
     If a service does not answer, fails or rejects the credentials, the poll is repeated with growing waits and
     without limit. The job continues meanwhile.
 
     Raises:
-        TrainingRunError: the service rejected several consecutive polls; or a line of the statistics is invalid.
+        TrainingRunError: the service rejected several consecutive polls, or a line of the statistics is
+            invalid.
     """
     clients = RenewedClients(connection, "sagemaker", "s3")
     gives_up_at = time.time() + absent_s
@@ -77,7 +80,7 @@ async def watch_job(
 
 @dataclass(slots=True)
 class RuleLook:
-    """Reading positions and verdicts of one watched job."""
+    """Watcher of one job, with its findings so far and its position in the job's statistics."""
 
     job_name: str
     plan: WatchPlan
@@ -203,7 +206,10 @@ class RuleLook:
             self._num_written = num_found
 
     async def _notify(self, snapshot: JobSnapshot) -> None:
-        """Send the messages on new issues, after the stop, which must not wait for them."""
+        """Send the messages on new issues.
+
+        The caller first stops the job if a rule requires it, because the stop must not wait for the messages.
+        """
         cost_usd = accrued_usd(snapshot.to_dict(), now=service_time(self._description))
         has_stopped = self._stopping.has_stopped
         for notice in self.findings.notices(

@@ -64,14 +64,14 @@ class WatchArguments:
 
 
 class RulesTrigger(StoredTrigger):
-    """Watches one job to its end, and fires once. Clearing or marking this task does not affect the job.
+    """Watches one job to its end, and fires once. Clearing or marking the watching task does not affect the job.
 
-    After a restart of the triggerer, the trigger reads the statistics from their beginning. If it has already stopped
-    the job, a tag on the job records this.
+    After a restart of the triggerer, the trigger reads the statistics from their beginning. If it has already
+    stopped the job, a tag on the job records this.
 
     Args:
-        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier` and `watched_task` for `WatchArguments`, and
-            `deferred_at` for `StoredTrigger`.
+        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier` and `watched_task` for
+            `WatchArguments`, and `deferred_at` for `StoredTrigger`.
     """
 
     @property

@@ -23,12 +23,12 @@ class Patience:
     """Limits after which a job is stopped: on missing heartbeats, waiting and cost. JSON-safe through `to_dict`.
 
     Attributes:
-        heartbeat_timeout_s: seconds without a heartbeat after the first one; 0 = no limit.
+        heartbeat_timeout_s: seconds without a heartbeat, once there has been a first one; 0 = no limit.
         max_wait_s: seconds of one uninterrupted wait for instances; None = no limit.
         max_billed_s: billed seconds per instance at which the job is stopped for its cost cap; None = no cap.
         usd_per_s: price of all instances in USD per second, for the log of a job with a cost cap.
         ceiling: limits of a search; None for any other job.
-        plan_stops: times at which a job in a training plan is stopped, one per window, epoch seconds.
+        plan_stops: times at which the job is stopped because a window of its training plan ends, epoch seconds.
     """
 
     heartbeat_timeout_s: int = 0

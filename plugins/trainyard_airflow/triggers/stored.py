@@ -58,9 +58,9 @@ class StoredTrigger(BaseTrigger):
 def settled_after_s() -> float:
     """Return the minimum seconds between a task's deferral and its resumption: two heartbeat intervals.
 
-    The worker that deferred reports its end up to one heartbeat interval later (Airflow 3.3.2,
-    `ActivitySubprocess._monitor_subprocess`). If the task already runs again when the scheduler reads this report, the
-    scheduler considers the task lost and fails it. This happened with jobs that had ended before the deferral. The
-    second interval is for the scheduler.
+    The worker process of a task ends with the deferral, and its end is reported up to one heartbeat interval
+    later (Airflow 3.3.2, `ActivitySubprocess._monitor_subprocess`). If the task already runs again when the
+    scheduler reads this report, the scheduler considers the task lost and fails it. This happened with jobs
+    that had ended before the deferral. The second interval is for the scheduler, which must read the report.
     """
     return 2.0 * conf.getint("workers", "min_heartbeat_interval")

@@ -18,9 +18,9 @@ _TAG = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 def with_sentinels(template: str) -> str:
     """Return a chat template that writes a sentinel at each begin and end of `{% generation %}`.
 
-    Each begin tag becomes two `{% with %}` tags with a sentinel between them; each end tag becomes two `{% endwith %}`
-    tags. A `with` block has the same scope as a `generation` block. The outer edges of each pair keep the whitespace
-    control of the replaced tag, such as `{%-`.
+    Each begin tag becomes two `{% with %}` tags, and each end tag becomes two `{% endwith %}` tags. The
+    sentinel is between the two tags. A `with` block has the same scope as a `generation` block. The outer edges
+    of the two tags keep the whitespace control of the replaced tag, such as `{%-`.
     """
 
     def tags(match: re.Match[str]) -> str:

@@ -32,10 +32,11 @@ def save_artifact(
     *,
     folder: Path,
 ) -> None:
-    """Write the model (merged or as an adapter), the tokenizer and the manifest; a whole model also gets `code/`.
+    """Write the model (merged or as an adapter, by the options), the tokenizer and the manifest.
 
-    Merging changes the model, so this must be the last step. The weights of an adapter are those in `trained`, because
-    the model may have only shards of them.
+    A model that is not only an adapter also gets the request handlers, as `code/inference.py`. Merging changes
+    the model, so this must be the last step. The weights of an adapter are those in `trained`, because the
+    model may have only shards of them.
     """
     if isinstance(model, PeftModel) and options.artifact == "merged":
         model = model.merge_and_unload()

@@ -81,7 +81,7 @@ def _log_likelihood(model: nn.Module, sample: Tokens, *, device: torch.device) -
 
 
 def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> dict[str, float]:
-    """Return loss (nats per answer token) and perplexity of tuned and base model, and the gain in loss.
+    """Return loss (nats per answer token) and perplexity of both models, and the decrease in loss by the tuning.
 
     Args:
         data: the evaluated rows.
@@ -103,11 +103,12 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
     """Return each model's share of pairs with a positive margin, and the growth of the margins by the tuning.
 
-    The margin of a pair is the log-likelihood of the chosen answer minus that of the rejected one. Its growth over the
-    base model is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
+    The margin of a pair is the log-likelihood of the chosen answer minus that of the rejected one. The growth
+    of a margin is its value under the tuned model minus its value under the base model. Multiplied by beta, the
+    growth would be DPO's implicit reward margin (Rafailov et al. 2023, section 4).
 
     Args:
-        base: log-likelihoods under the base model, of chosen and rejected answers in turn.
+        base: log-likelihoods under the base model; each chosen answer is followed by its rejected answer.
         tuned: the same under the tuned model.
     """
     margins = {name: _margins(each) for name, each in (("test", tuned), ("base", base))}

@@ -49,7 +49,8 @@ class ModelOrigin:
 
         Raises:
             FineTuningError: the job has neither a channel `model` nor a hub model; a channel has no model; or the
-                run would train an adapter on the whole model in the channel `init`, and write only this adapter.
+                artifact is `adapter`, but the channel `init` has a whole model. An adapter of that model does not
+                fit the base model.
         """
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):
@@ -185,7 +186,8 @@ def whole_model(
         trained: the trained weights by their names in the trainer's model.
 
     Raises:
-        FineTuningError: the names are not those of the weights that the options train.
+        FineTuningError: `trained` lacks a weight that a run with these options trains, or has a name that the
+            model lacks.
     """
     model = load_model(options, origin, is_quantized=False)
     added = adapter_config(options, origin)

@@ -105,10 +105,11 @@ class Options:
     def read(cls, argv: Sequence[str] | None = None, *, sm_hps: str = "{}") -> Options:
         """Return the options of a command line; an unknown option ends the process with code 2.
 
-        AWS's toolkit passes objects in the form `stage=1,...`, which is not JSON. The object in SM_HPS has precedence.
+        If `sm_hps` has `ds_config` as an object, this object replaces the value on the command line. AWS's toolkit
+        writes an object there in the form `stage=1,...`, which is not JSON.
 
         Args:
-            argv: the command line; None = the process's.
+            argv: the arguments; None = those of this process.
             sm_hps: the hyperparameters as JSON, the toolkit's SM_HPS.
 
         Raises:
@@ -156,7 +157,10 @@ class Options:
 
     @property
     def is_bf16(self) -> bool | None:
-        """True or False if DeepSpeed's configuration sets bf16; None = the hardware decides."""
+        """The setting of bf16 in DeepSpeed's configuration.
+
+        None if there is no setting, or if it is `auto`. The hardware then decides.
+        """
         section = self.zero_config.get("bf16") if self.strategy == "deepspeed" else None
         enabled = section.get("enabled", "auto") if section else "auto"
         return None if enabled == "auto" else bool(enabled)

@@ -24,8 +24,8 @@ PAIR_COLUMNS = ("chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels"
 class PairTrainer(StoppableEvaluation, DPOTrainer):
     """TRL's DPO trainer over a data set that is already tokenized, with the columns `PAIR_COLUMNS`.
 
-    It skips TRL's own tokenization. That reads messages from Arrow structs, in which each message and each tool call
-    has the keys of all rows. The model would learn these keys, with the value null.
+    It skips TRL's own tokenization, because TRL reads messages from Arrow structs. There, each message and each
+    tool call has the keys of all rows. The model would learn these keys, with the value null.
     """
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **kwargs: Any) -> Dataset:  # noqa: ARG002  # TRL's own

@@ -173,7 +173,9 @@ class RowTokenizer:
     def _answers(
         self, messages: Sequence[Message], *, tools: Any, num_given: int, where: str
     ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text of a conversation, and the spans of its answers with a weight other than 0.
+        """Return the text of a conversation, and the character spans of the answers to learn.
+
+        These are the assistant's messages after the first `num_given` messages, except those with `weight` 0.
 
         Raises:
             FineTuningError: answers cannot be located with the chat template.

@@ -23,12 +23,16 @@ def use_fsdp(options: Options, *, is_bf16: bool) -> None:
 
     Call this function after the process group is made, and before the model is made.
 
-    The trainer finds the settings in accelerate's state of the process; its own arguments for FSDP differ between
-    versions of transformers. In bf16, gradients are reduced and the loss is returned in float32; accelerate's default
-    for both is bf16.
+    The trainer takes the settings from accelerate's state of the process. The trainer's own arguments for FSDP
+    are not used, because they differ between versions of transformers. If the run computes in bf16, the
+    gradients are still reduced in float32, and the loss is returned in float32. accelerate's default for both
+    is bf16.
 
-    The first rank of each host reads the weights of the model, and rank 0 sends each rank its shards. Every rank reads
-    the weights if they are quantized, and for DPO without an adapter: TRL 1.16 sends no shards of the reference model.
+    Normally only the first rank of each host reads the model's weights, and rank 0 then sends each rank its
+    shards. In two cases every rank reads the weights:
+
+    - The weights are quantized.
+    - The method is DPO without an adapter. TRL 1.16 sends no shards of the reference model.
 
     Raises:
         FineTuningError: torchrun did not start the process.

@@ -33,8 +33,9 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 def choose_num_processes(requested: int | None, ranks: Ranks) -> int:
     """Return a rank's number of loader processes: `requested`, or the default if that is None.
 
-    The default on a GPU is 2, or fewer so that each rank has a processor of its own besides those of its loaders. On a
-    CPU it is 0: a rank computes with all its processors, so it reads its samples itself.
+    The default on a GPU is 2. It is lower on a host with few processors: a rank's share of the processors must
+    be enough for the rank itself and for its loader processes. On a CPU the default is 0. There a rank
+    computes with all its processors, so it reads its samples itself.
     """
     if requested is not None:
         return requested

@@ -1,11 +1,13 @@
 """Samples of a data mixture: several token data sets with fixed shares.
 
-Position k of a training takes a sample of one source. The sources alternate so that after any number of positions each
-source has had its share of them, within one sample. This is the chairman assignment problem; `Interleaving` solves it
-by Tijdeman's rule ("The chairman assignment problem", Discrete Mathematics 32, 1980): of the sources that are due, the
-one with the earliest deadline is next. The shares are whole numbers of parts, so the sequence of sources repeats after
-as many positions as there are parts. The source of a position, and the number of its earlier samples, are therefore a
-table lookup for any position.
+Position k of a training takes a sample of one source. A source's share is a number of parts, divided by
+the sum of all sources' parts. The sources alternate: after any number of positions, the samples taken from
+each source match its share of the positions, within one sample. This is the chairman assignment problem.
+`Interleaving` solves it by Tijdeman's rule ("The chairman assignment problem", Discrete Mathematics 32,
+1980): of the sources that are due, the one with the earliest deadline is next. The numbers of parts are
+whole numbers, so the sequence of sources repeats after as many positions as there are parts in all. A
+table lookup therefore gives the source of any position, and how many earlier positions have the same
+source.
 
 Within a source, the samples are in the order that the source alone has with the same seed (`SampleOrder`).
 """
@@ -69,7 +71,8 @@ class MixedSamples(Dataset[tuple[Tensor, ...]]):
 class Interleaving:
     """Endless sequence of sources with fixed shares, given as numbers of parts.
 
-    After n positions, source i has had between `n * share - 1` and `n * share + 1` of them.
+    A source's share is its number of parts, divided by the sum of all parts. Of the first n positions, each
+    source has between `n * share - 1` and `n * share + 1`.
     """
 
     def __init__(self, parts: tuple[int, ...]) -> None:
@@ -86,7 +89,10 @@ class Interleaving:
         self._source, self._ordinal = torch.tensor(cycle), torch.tensor(ordinals)
 
     def at(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the sources (int64) of the positions [start, stop), and each position's number within its source."""
+        """Return the source and the ordinal (both int64) of each position in [start, stop).
+
+        A position's ordinal is the number of earlier positions that have the same source.
+        """
         positions = torch.arange(start, stop)
         length = len(self._source)
         place = positions % length
@@ -98,11 +104,15 @@ class Interleaving:
 def interleaved(parts: Sequence[int]) -> list[int]:
     """Return one cycle of source numbers, in which source i occurs `parts[i]` times, by Tijdeman's rule.
 
-    Each step chooses the source with the earliest deadline among those that are due. Let p_i be the share of source i,
-    x_i the number of earlier steps that chose it, and d = 1 / (2m - 2) for m sources (d = 1 for one source).
-    Source i is due at step n (from 1) if n * p_i - x_i >= d. Its deadline is the last step n with
-    n * p_i - x_i <= 1 - d. After each step n, n * p_i differs from the number of steps that chose source i by at
-    most 1 - d. The computation uses whole numbers only.
+    Each step chooses the source with the earliest deadline among those that are due. The symbols are:
+
+    - p_i: share of source i, which is `parts[i]` / sum of `parts`;
+    - x_i: number of earlier steps that chose source i;
+    - d: 1 / (2m - 2) for m sources, and 1 for one source.
+
+    Source i is due at step n (n = 1, 2, ...) if n * p_i - x_i >= d. Its deadline is the last step n with
+    n * p_i - x_i <= 1 - d. Let y_i be the number of the first n steps that chose source i. Then n * p_i and
+    y_i differ by at most 1 - d after each step n. The computation uses whole numbers only.
     """
     total, scale = sum(parts), max(1, 2 * len(parts) - 2)
     seen = [0] * len(parts)
@@ -179,7 +189,11 @@ class EvaluatedPart:
 
 
 def evaluated_parts(samples: Dataset[Any], most: int) -> list[EvaluatedPart]:
-    """Return the parts of a split to evaluate: about `most` samples, divided by the shares; 0 = every sample."""
+    """Return the parts of a split to evaluate, with about `most` samples in all.
+
+    A mixture's sources get numbers of samples in proportion to their shares. If `most` is 0, every sample is
+    evaluated.
+    """
     total = len(samples)  # type: ignore[arg-type]  # every data set here has a length
     if not isinstance(samples, MixedSamples):
         number = min(most or total, total)

@@ -16,10 +16,10 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
 
 
 def permute(positions: Any, size: int, keys: list[int]) -> Any:
-    """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
+    """Return the images of `positions` (int64, all below `size`) under the permutation that `keys` define.
 
-    An image of `size` or more is enciphered again until it is below `size`. The mean number of encipherments is below 2
-    for sizes above 2.
+    The cipher's domain can be larger than `size`. An image of `size` or more is therefore enciphered again
+    until it is below `size`. The mean number of encipherments is below 2 for sizes above 2.
     """
     bits = domain_bits(size)
     images = encipher(positions, bits, keys)

@@ -67,9 +67,10 @@ class SampleOrder:
 class RankBatches:
     """Endless micro-batches of one rank, as int64 tensors of sample numbers.
 
-    The first position is `start`, the number of samples already consumed. The ranks' parts of a step are disjoint and
-    contiguous: in micro-step a, rank r takes the `micro_batch_size` positions that begin at
-    (a * world_size + r) * micro_batch_size of the step.
+    The first position is `start`, the number of samples already consumed. In each micro-step, the ranks take
+    adjacent blocks of `micro_batch_size` positions, in the order of the ranks. In micro-step a of a step, the
+    block of rank r begins (a * world_size + r) * micro_batch_size positions after the step's first position.
+    Micro-steps and ranks are counted from 0.
     """
 
     order: Order

@@ -26,9 +26,11 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Values of one column in one shard; `present` is 0 for each missing integer, or None without missing integers.
+    """Values of one column in one shard, and which of its integers are missing.
 
-    `dtype` is the index's dtype, which may be wider than the shard's dtype. None keeps the shard's dtype.
+    `present` is a tensor with 0 for each missing integer. It is None if the shard has no validity buffer for
+    the column. `dtype` is the index's dtype, which may be wider than the shard's dtype. None keeps the shard's
+    dtype.
     """
 
     values: Tensor

@@ -72,7 +72,7 @@ class ChannelIndex:
 
     @property
     def vocab_size(self) -> int:
-        """Return the number of token ids (kind tokens)."""
+        """Return the number of token ids in the vocabulary. Only an index of kind `tokens` has it."""
         return int(self.content["tokenizer"]["vocab_size"])
 
     @property
@@ -84,7 +84,7 @@ class ChannelIndex:
         return {each["name"]: int(each["parts"]) for each in self.content.get("sources") or ()}
 
     def of_source(self, name: str) -> ChannelIndex:
-        """Return the index of one source of a mixture: its own shards."""
+        """Return an index of one source of a mixture: a copy that lists only the shards of this source."""
         splits = {
             split: {**entry, "shards": [s for s in entry["shards"] if s["source"] == name]}
             for split, entry in self.content["splits"].items()

@@ -25,12 +25,13 @@ WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetColumn:
-    """The column to predict: one of `classes` (in the order of the outputs), or a number if `classes` is None.
+    """The column to predict: a class or a number.
 
     Attributes:
+        classes: the values of the classes, in the order of the model's outputs; None if the target is a number.
         is_coded: whether the shards store the numbers of the classes instead of their values.
-        mean: mean that standardizes a number.
-        std: standard deviation that standardizes a number.
+        mean: mean of the column, used to standardize a target that is a number.
+        std: standard deviation of the column, used to standardize a target that is a number.
     """
 
     name: str
@@ -173,7 +174,10 @@ def _distinct(
 
 
 def comparable(values: Tensor) -> Tensor:
-    """Return floats as float64, and whole numbers as int64 that sort alike: uint64 is shifted by -2^63."""
+    """Return floats as float64, and whole numbers as int64 in the same sort order.
+
+    To keep the order, uint64 values are shifted by -2^63.
+    """
     if values.is_floating_point():
         return values.to(torch.float64)
     if values.dtype is torch.uint64:

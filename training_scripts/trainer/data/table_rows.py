@@ -110,7 +110,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         )
 
     def _gather(self, rows: Tensor) -> dict[str, Tensor]:
-        """Return the values of each column at the global `rows`, in their order."""
+        """Return the values of each column at `rows`, in the order of `rows`; rows are counted over all shards."""
         shard_of = torch.searchsorted(self._starts, rows, right=True) - 1
         gathered: dict[str, Tensor] = {}
         for number in shard_of.unique().tolist():

@@ -1,7 +1,8 @@
 """Llama's config.json as a decoder's configuration, and back. No framework is imported.
 
-Source: `LlamaConfig` of transformers 4 and 5. Version 5 has the rotary settings in `rope_parameters`, version 4 in
-`rope_theta` and `rope_scaling`; both versions read the latter two, which `write_config` writes.
+Source: `LlamaConfig` of transformers 4 and 5. Version 4 stores the rotary settings as `rope_theta` and
+`rope_scaling`, version 5 stores them as `rope_parameters`. `write_config` writes the names of version 4,
+because both versions read them.
 """
 
 from __future__ import annotations
@@ -169,8 +170,8 @@ def _effective(config: GPTConfig, name: str) -> Any:
 def write_config(config: GPTConfig, *, dtype: str, like: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of config.json.
 
-    `like` has further settings to keep, such as the ids of special tokens. If the training began with a model, it is
-    the config.json of that model; `max_position_embeddings` is then kept, too.
+    `like` has further settings to keep, such as the ids of special tokens. If the training began with the
+    weights of a model, `like` is that model's config.json, and its `max_position_embeddings` is kept, too.
     """
     kept = {name: value for name, value in like.items() if name not in _REPLACED}
     return {

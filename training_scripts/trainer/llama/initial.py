@@ -27,14 +27,15 @@ FOLDER = "initial-model"
 def initial_weights(
     channel: Path | None, config: Mapping[str, Any], ranks: Ranks, *, base_dir: Path
 ) -> Iterator[LlamaCheckpoint | None]:
-    """Yield the weights in the channel for the model of `config`, or None without a channel.
+    """Yield the weights in the channel for the model that `config` describes, or None if there is no channel.
 
-    The channel has the files that `save_pretrained` or a training job wrote, or a job's model.tar.gz; they may be in a
-    subfolder. The first rank of each host unpacks an archive; the files are removed when the context ends.
+    The channel has a model's files, as `save_pretrained` or a training job wrote them, or a job's
+    model.tar.gz. The files or the archive may be in a subfolder. The first rank of each host unpacks the
+    archive. The unpacked files are removed when the context ends.
 
     Raises:
-        DataError: the channel has no such model, more than one, or one that does not fit the config. All ranks raise
-            it.
+        DataError: the channel has no such model, more than one, or one that does not fit the config. All ranks
+            raise it.
     """
     if channel is None:
         yield None

@@ -1,8 +1,13 @@
 """Reader and writer of safetensors: one file, or several files with an index.
 
-A file has the length of its header (8 bytes, little-endian), the header (JSON: tensor -> dtype, shape, byte range) and
-the tensors' bytes, row by row. Source: https://github.com/huggingface/safetensors, "Format". The package `safetensors`
-is not used: images with torch alone do not have it.
+A file consists of three parts:
+
+- the length of the header (8 bytes, little-endian);
+- the header (JSON: tensor -> dtype, shape, byte range);
+- the tensors' bytes, row by row.
+
+Source: https://github.com/huggingface/safetensors, "Format". The package `safetensors` is not used,
+because images that have only torch lack it.
 """
 
 from __future__ import annotations
@@ -60,7 +65,10 @@ class SafetensorsFolder:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Read the headers of `model.safetensors`; without it, of the files in `model.safetensors.index.json`.
+        """Read the headers of all tensor files in a folder.
+
+        The only tensor file is `model.safetensors`. If the folder lacks this file, the tensor files are those that
+        `model.safetensors.index.json` lists.
 
         Raises:
             DataError: a file is missing, cut off or not in this format, or the index does not match the files.
@@ -203,8 +211,8 @@ def write_files(
 ) -> None:
     """Write tensors to `model.safetensors`, or to several files of at most `max_file_bytes` and their index.
 
-    The tensors of a group are adjacent in one file, in their order. Nothing is copied except tensors of a GPU, one by
-    one.
+    The tensors of a group are adjacent in one file, in the order of the group. Contiguous tensors in CPU
+    memory are not copied before they are written. Tensors on a GPU are copied to the CPU one at a time.
     """
     files: list[dict[str, Tensor]] = [{}]
     num_bytes = 0

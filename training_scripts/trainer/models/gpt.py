@@ -141,8 +141,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor
 def _reads_groups(query: Tensor) -> bool:
     """Return whether the attention kernel for this query reads grouped heads.
 
-    On GPUs only the flash kernel does: it needs half precision and compute capability 8.0. For other kernels torch
-    (2.8 to 2.13) would calculate the whole matrix of scores instead.
+    On a GPU only the flash kernel reads them. It needs half precision and compute capability 8.0 or higher. If
+    another GPU kernel had to read grouped heads, torch (2.8 to 2.13) would calculate the whole matrix of
+    scores.
     """
     if query.device.type != "cuda":
         return query.device.type == "cpu"
@@ -188,8 +189,9 @@ class RMSNorm(nn.Module):
 def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
     """Return cos and sin of a decoder's rotary angles, each (time, head_size / 2).
 
-    An angle is position * theta^(-2i / head_size). Source: Su et al. 2021, RoFormer, equation 15. `RopeScaling`
-    describes the change of these frequencies by a scaling.
+    An angle is position * frequency. Frequency i is theta^(-2i / head_size), with `rope_theta` as theta and i
+    from 0 to head_size / 2 - 1. Source: Su et al. 2021, RoFormer, equation 15. If the decoder has a
+    `rope_scaling`, the frequencies are changed as `RopeScaling` describes.
     """
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.float64) / config.head_size
     frequency = config.rope_theta**-exponents

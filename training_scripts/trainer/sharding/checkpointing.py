@@ -32,7 +32,10 @@ class ShardedState(TrainingState):
         return shards_of(self._parts)
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `shards`; the key `run` has the result of `capture_run`.
+        """Restore the model, the optimizer and the state of the run from `content`.
+
+        Args:
+            content: the result of `shards`, and under the key `run` the result of `capture_run`.
 
         Raises:
             CheckpointError: the state belongs to another run.

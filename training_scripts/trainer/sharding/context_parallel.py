@@ -1,10 +1,12 @@
-"""Context parallelism: ranks split a sample's sequence, and each gathers all keys and values.
+"""Context parallelism: ranks split a sample's sequence, and each rank gathers all keys and values.
 
-Keys and values are gathered as in Llama 3 (Dubey et al. 2024, section 3.3.2). Each rank has one piece of the
-sequence's first half and its mirror in the second half, so all ranks have equal work. A piece attends to the keys up to
-its own end only: on GPUs by the flash kernel, without a mask of (own positions, sequence). torch's own
-`context_parallel` (2.13) replaces CUDA's attention kernels only: on CPUs `_scaled_dot_product_flash_attention_for_cpu`
-has no rule for a split sequence.
+Keys and values are gathered as in Llama 3 (Dubey et al. 2024, section 3.3.2). Each rank has one piece of
+the sequence's first half and its mirror in the second half, so all ranks have equal work. A piece attends
+only to the keys up to its own end. On GPUs the flash kernel does this without a mask of shape (own
+positions, sequence).
+
+torch's own `context_parallel` (2.13) is not used, because it replaces only CUDA's attention kernels. On
+CPUs, `_scaled_dot_product_flash_attention_for_cpu` has no rule for a split sequence.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class SequenceShare:
         return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors of `batch`, each (batch, time), with this rank's positions only."""
+        """Return the tensors of `batch` with this rank's positions only; each tensor has the shape (batch, time)."""
         rank, num_ranks = self.mesh.get_local_rank(), self.mesh.size()
         return tuple(own_part(part, rank, num_ranks, dim=1) for part in batch)
 
@@ -75,13 +77,16 @@ class SequenceShare:
         return torch.cat(attended, dim=TIME)
 
     def _gathered(self, heads: Tensor) -> Tensor:
-        """Return all ranks' heads in rank order; the backward pass sums gradients and returns each rank's part."""
+        """Return the keys or values `heads` of all ranks, joined along time in rank order.
+
+        The backward pass sums the gradients over the ranks. Each rank gets the gradient of its own keys or values.
+        """
         split = DTensor.from_local(heads.contiguous(), self.mesh, [Shard(TIME)], run_check=False)
         return split.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
 
 def own_pieces(rank: int, num_ranks: int) -> tuple[int, int]:
-    """Return the indices of a rank's two pieces, of the sequence's 2 * num_ranks pieces."""
+    """Return the indices of a rank's two pieces; the whole sequence has 2 * num_ranks pieces."""
     return rank, 2 * num_ranks - 1 - rank
 
 
@@ -92,9 +97,10 @@ def _in_order(gathered: Tensor, num_ranks: int) -> list[Tensor]:
 
 
 def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
-    """Return the causal bias of queries at a sequence's last positions and keys at all positions.
+    """Return the causal bias for queries at a sequence's last `num_queries` positions.
 
-    For GPUs it is an object without elements, for which torch calls the flash kernel. A CPU needs the mask itself.
+    The keys are at all `num_keys` positions of the sequence. On a GPU the bias is an object without elements,
+    with which torch calls the flash kernel. On a CPU it is the mask itself.
     """
     if device.type != "cpu":
         return causal_lower_right(num_queries, num_keys)
@@ -104,9 +110,9 @@ def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tenso
 def own_part(whole: Tensor, rank: int, num_ranks: int, *, dim: int) -> Tensor:
     """Return a rank's part of `whole` along the dimension `dim`.
 
-    Rank r of n has the pieces r and 2n - 1 - r of 2n. The pieces are slices that are concatenated.
-    An index tensor on the CPU would be copied to the GPU first, and the host would wait for the
-    device.
+    For n ranks, `whole` is split into 2n pieces, and rank r has the pieces r and 2n - 1 - r. The two pieces are
+    taken as slices and concatenated. An index tensor is not used, because it would be copied from the CPU to
+    the GPU first, and the host would wait for the device.
 
     Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5. Under a causal mask, each
     rank then has 18 pairs of query and key.

@@ -1,4 +1,7 @@
-"""Hyperparameters of train_fsdp.py in addition to those of train_ddp.py, also under their names in SMP v2."""
+"""Hyperparameters that train_fsdp.py has in addition to those of train_ddp.py.
+
+SMP v2's names for them are accepted too, in `mp_parameters`.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +86,11 @@ class ShardedHyperparameters(Hyperparameters):
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values, with those of SMP's `mp_parameters` as hyperparameters.
+        """Return the given values, with the entries of SMP's `mp_parameters` converted to hyperparameters.
 
         Raises:
-            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, requests expert parallelism,
-                or contradicts a hyperparameter.
+            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, requests expert
+                parallelism, or contradicts a hyperparameter.
         """
         values = dict(given)
         asked = values.pop(MODEL_PARALLEL, None)

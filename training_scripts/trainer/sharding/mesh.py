@@ -1,4 +1,7 @@
-"""Mesh of the ranks: pipeline x replicate x shard x context x tensor; ranks on the last axes are closest."""
+"""Mesh of the ranks: pipeline x replicate x shard x context x tensor.
+
+The last axis varies fastest, so the ranks of one tensor group have consecutive numbers.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class RankMesh:
         )
 
     def place(self, axis: str) -> int:
-        """Return this rank's index on an axis: one of `AXES`, or `dp_shard` or `cp`, the parts of `dp_shard_cp`."""
+        """Return this rank's index on an axis.
+
+        The axis is one of `AXES`, or one of the two parts of the axis `dp_shard_cp`: `dp_shard` or `cp`.
+        """
         if axis in AXES:
             return self.whole[axis].get_local_rank()
         shard, context = divmod(self.whole[SHARING].get_local_rank(), self.degrees.context)

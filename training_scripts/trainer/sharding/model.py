@@ -1,7 +1,7 @@
 """This rank's part of a model, and the assembly of the whole model from all ranks.
 
-With tensor parallelism, ranks split layers by columns and rows, and the sequence between layers. Sources: Shoeybi et
-al. 2019 (Megatron-LM), section 3; for the sequence Korthikanti et al. 2022, section 4.2.2.
+With tensor parallelism, ranks split the weights of layers by columns or rows (Shoeybi et al. 2019,
+Megatron-LM, section 3). Between layers they split the sequence (Korthikanti et al. 2022, section 4.2.2).
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def parallelize_model(
 ) -> tuple[nn.Module, SequenceShare | None]:
     """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
-    A decoder is built layer by layer. In addition to its shards, a rank has at most one whole layer in memory, and at
-    the end the embedding and the head. `fill` sets the model's weights; without it, they depend on the seed only.
-    `mesh` is None for a single rank.
+    A decoder is built and sharded layer by layer; the embedding and the head come last. In addition to its
+    shards, a rank therefore has at most one whole layer in memory, or at the end the whole embedding and head.
+    `fill` sets the model's weights; without it, they depend on the seed only. `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:
@@ -176,7 +176,10 @@ def whole_weights(
 def _of_all_stages(
     weights: dict[str, Tensor], mesh: RankMesh, device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the weights of all stages on the rank of the first stage, sent one by one; an empty dict on the others."""
+    """Return the weights of all stages on the first stage's rank, and an empty dict on the ranks of other stages.
+
+    The other stages send their tensors one by one.
+    """
     group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
     outlines: list[Any] = [None] * mesh.degrees.pipeline
     own = [(name, each.shape, each.dtype) for name, each in weights.items()]

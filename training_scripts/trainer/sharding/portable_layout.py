@@ -1,10 +1,11 @@
 """Portable row order of fused projections, which any tensor parallel degree can split.
 
-In the plain order, `query_key_value` has all query rows, then all key rows, then all value rows. Half of its rows is
-not half of the heads. In the portable order, the rows of each key-value head and its query heads are adjacent, and each
-gate row is next to its up row. Equal parts of the rows are then whole groups of heads and whole channels, and a
-checkpoint fits every degree. The files of a finished model have the plain order. Source: Megatron-LM's `mixed_qkv`
-layout (Shoeybi et al. 2019, section 3).
+In the plain order, `query_key_value` has all query rows, then all key rows, then all value rows. Half of
+its rows is not half of the heads. In the portable order, the rows of each key-value head are next to those
+of its query heads. In `gate_up`, each gate row is next to its up row. If the rows are then split into equal
+parts, each part has whole groups of heads, or whole pairs of gate and up rows. So a checkpoint fits every
+degree. The files of a finished model have the plain order. Source: Megatron-LM's `mixed_qkv` layout
+(Shoeybi et al. 2019, section 3).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ NUM_GATED = 2
 
 
 def to_portable(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
-    """Return a decoder's weight with the rows of a fused projection in portable order; others are returned as they are.
+    """Return a decoder's weight: in portable row order if it is a fused projection's, otherwise unchanged.
 
-    Example: with 2 heads of width 1, the rows q0 q1 k0 k1 v0 v1 become q0 k0 v0 q1 k1 v1. With 4 query heads and 2
-    key-value heads, they become q0 q1 k0 v0 q2 q3 k1 v1.
+    Example: with 2 heads of width 1, the rows q0 q1 k0 k1 v0 v1 become q0 k0 v0 q1 k1 v1. With 4 query heads
+    and 2 key-value heads, the rows q0 q1 q2 q3 k0 k1 v0 v1 become q0 q1 k0 v0 q2 q3 k1 v1.
     """
     groups = _groups(name, weight, config)
     if groups is None:

@@ -73,9 +73,11 @@ def _run_offloaded(
 def keeps_random_of(device: torch.device, *, is_compiled: bool, is_split: bool) -> bool:
     """Return whether a layer must keep the results of random operators, because torch cannot recompute them.
 
-    torch.compile (2.13) puts the random states of the recomputation among the outputs of the forward graph, behind the
-    device mesh that tensor parallelism saves there, and then mistakes the mesh for a tensor
-    (`functionalize_rng_ops` in torch/_functorch/partitioners.py). On CUDA the states are inputs of the graph.
+    This is so if the layer is compiled and split by tensor parallelism, and the device is not CUDA. Tensor
+    parallelism saves its device mesh among the outputs of the forward graph. torch.compile (2.13) puts the
+    random states of the recomputation behind the mesh, and then mistakes the mesh for a tensor
+    (`functionalize_rng_ops` in torch/_functorch/partitioners.py). On CUDA the states are inputs of the graph
+    instead.
     """
     return is_compiled and is_split and device.type != "cuda"
 

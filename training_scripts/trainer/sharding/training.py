@@ -42,7 +42,10 @@ NOT_OF_SMP = ("context_parallel_degree",)  # split by trainer.sharding itself
 
 
 class ShardedTraining(Training):
-    """A Training with FSDP2 or HSDP and the hyperparameters' tensor, context and pipeline parallel degrees."""
+    """A Training with FSDP2 or HSDP, and with tensor, context and pipeline parallelism.
+
+    The hyperparameters set the degree of each.
+    """
 
     hyperparameters_class = ShardedHyperparameters
     state_class = ShardedState
@@ -202,7 +205,10 @@ class ShardedTraining(Training):
         return loss_sum / (self.num_averaged / self.units_per_batch), digest & MASK
 
     def loss_of_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return a micro-batch's part of the mean loss, scaled for the mean over ranks."""
+        """Return a micro-batch's part of the global batch's mean loss, times `num_averaged`.
+
+        An exchange averages gradients over `num_averaged` ranks, so the factor makes the average a sum.
+        """
         scale = self.num_averaged / self.units_per_batch
         return self.task.loss_sum(outputs, (targets, targets)) * scale
 

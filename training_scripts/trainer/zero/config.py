@@ -39,9 +39,10 @@ class ZeroHyperparameters(Hyperparameters):
 
     @classmethod
     def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Self:
-        """Return the values as `Hyperparameters.load` does, with the same errors; `ds_config` in SM_HPS has precedence.
+        """Return the values as `Hyperparameters.load` does, with the same errors.
 
-        AWS's toolkit also passes `ds_config` as an option, which has objects in the form `stage=1,...` instead of JSON.
+        AWS's toolkit passes `ds_config` in SM_HPS and as a command-line option. The option is ignored if SM_HPS has
+        `ds_config`, because the option's objects have the form `stage=1,...` instead of JSON.
         """
         given = list(argv)
         option = f"--{HYPERPARAMETER}"
@@ -77,11 +78,13 @@ class ZeroHyperparameters(Hyperparameters):
 
 
 def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the configuration of the hyperparameter or the channel, or the default (ZeRO stage 1).
+    """Return DeepSpeed's configuration from one of two sources, or the default (ZeRO stage 1) if both are absent.
+
+    The sources are the hyperparameter `ds_config` (`text`) and the JSON file in the channel `deepspeed`.
 
     Raises:
-        HyperparameterError: the configuration is not a JSON object, both sources are given, or the channel does not
-            have exactly one JSON file.
+        HyperparameterError: the configuration is not a JSON object, both sources are given, or the channel does
+            not have exactly one JSON file.
     """
     folder = channels.get(CHANNEL)
     if text and folder:

@@ -34,7 +34,10 @@ class ZeroState(TrainingState):
     _saved: Any = None
 
     def capture(self) -> dict[str, Any]:
-        """Return file name -> content of a checkpoint, from the last `collect`."""
+        """Return the content of a checkpoint as a dict, file name -> object.
+
+        The model and the optimizer's parts are those that the last `collect` gathered.
+        """
         return {**self._collected, "run": self.capture_run()}
 
     def collect(self, ranks: Ranks) -> None:
@@ -50,9 +53,9 @@ class ZeroState(TrainingState):
         self._collected = {}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`; its `zero` has this rank's part of the optimizer only.
+        """Restore the result of `capture`, after its `zero` was reduced to this rank's part of the optimizer.
 
-        That part is stored here, and `attach` loads it into DeepSpeed's engine.
+        This object stores the part until `attach` loads it into DeepSpeed's engine.
 
         Raises:
             CheckpointError: the checkpoint was saved by another run.
@@ -83,9 +86,10 @@ class ZeroState(TrainingState):
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state, under stage 3 on rank 0's CPU only. Every rank must call it.
+        """Return the model's whole state. Every rank must call it.
 
-        Sharded tensors are gathered one by one, so ranks other than 0 have at most one whole tensor at any time.
+        Under stage 3, only rank 0 returns the state, on the CPU; other ranks return an empty dict. Sharded tensors
+        are gathered one by one, so ranks other than 0 have at most one whole tensor at any time.
         """
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         if not any(hasattr(each, "ds_id") for each in parameters.values()):

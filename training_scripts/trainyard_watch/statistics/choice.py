@@ -1,11 +1,15 @@
-"""Choice of the tensors, statistics and steps to write: the defaults, a DebugHookConfig, or the hyperparameter.
+"""Choice of the tensors, statistics and steps to write.
 
-The names are AWS's: CollectionConfigurations with `save_interval`, `start_step`, `end_step` (exclusive), `save_steps`
-and `include_regex`; the first four also with the prefix `train.`. HookParameters are the defaults of all collections.
+The choice comes from the hyperparameter `statistics`, the job's DebugHookConfig, or the defaults.
 
-Losses, learning rates and times of every step are always written. The norms of gradients cost nothing, since clipping
-needs them: if a gradient collection has no start, end or list of steps, its norms are written at every step and its
-other statistics at its interval.
+A collection is a selection of tensors with its own steps. Its parameters have AWS's names, as in
+CollectionConfigurations: `save_interval`, `start_step`, `end_step` (exclusive), `save_steps` and
+`include_regex`. The first four can also have the prefix `train.`. HookParameters can set the first four for
+all collections that do not set them.
+
+Losses, learning rates and times of every step are always written. The norms of gradients cost nothing,
+since clipping needs them. A gradient collection without start, end and list of steps therefore has its
+norms written at every step, and its other statistics at its interval.
 """
 
 from __future__ import annotations

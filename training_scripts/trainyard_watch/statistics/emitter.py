@@ -325,16 +325,17 @@ class Emitter:
         columns: Columns,
         places: Sequence[int] | None = None,
     ) -> None:
-        """Keep statistics for this step's record, for the parameters of the collections that want them.
+        """Keep statistics for this step's record.
 
-        These are the collections that are due at this step and include at least one of the groups `numbers`. Nothing
-        is kept if there are none. Other parameters get None.
+        They are kept for the parameters of each collection that is due at this step and includes at least one of
+        the groups in `numbers`. All other parameters get None. Without such a collection, nothing is kept.
 
         Args:
             kind: weights or gradients.
             numbers: the groups of statistics: NORM, CHANGE or SPREAD.
             columns: the values of each statistic, one per parameter that has a value.
-            places: indices of the parameters that have a value, in the order of the values; None for all parameters.
+            places: indices of the parameters that have a value, in the order of the values; None for all
+                parameters.
         """
         wanted: set[int] | None = set()
         for each in self._due(kind, *numbers):
@@ -366,7 +367,7 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the weights' norms `l2`, and their spreads if a collection needs them.
+        """Keep the norms `l2` of the weights, and the spreads of the weights if a collection needs them.
 
         Collections of changes or spreads get the norms, too, because they are hard to interpret
         without norms.

@@ -136,7 +136,8 @@ def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
 def _share_of_idle_units(is_active: Tensor) -> Tensor:
     """Return the share of units that are active in less than INACTIVITY_PERCENT of the observations.
 
-    Units are the channels of images (dimension 1 of 4), otherwise the last dimension.
+    In a tensor with 4 dimensions (images), a unit is a channel, which is an index in dimension 1. In any other
+    tensor, a unit is an index in the last dimension.
     """
     unit = 1 if is_active.dim() == 4 else is_active.dim() - 1
     others = [place for place in range(is_active.dim()) if place != unit]

@@ -50,7 +50,10 @@ def _collections(tensors: Mapping[str, Columns]) -> str:
 
 
 def _numbers(values: Sequence[float | None]) -> str:
-    """Return the numbers of a JSON list, formatted by one pattern at a third of the cost of json.dumps."""
+    """Return `values` as the text of a JSON list without its brackets.
+
+    One pattern formats all values, at a third of the cost of json.dumps.
+    """
     try:
         text = ",".join([DIGITS] * len(values)) % tuple(values)
     except TypeError:  # one is None

@@ -171,9 +171,10 @@ def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
-    """On the host's first rank, return the S3 prefix of the statistics and the newest attempt there.
+    """Return the S3 prefix of the statistics, and the newest attempt in it.
 
-    Return (None, None) on other ranks and if the host ships no statistics, and (prefix, None) if S3 does not answer.
+    - On the host's first rank: (prefix, attempt), or (prefix, None) if S3 does not answer.
+    - On other ranks, or if the host uploads no statistics: (None, None).
     """
     uri = os.environ.get(STATISTICS_VARIABLE)
     if ranks.local_rank:

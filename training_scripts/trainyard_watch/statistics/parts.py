@@ -40,13 +40,15 @@ def newest_attempt(folder: Path) -> int:
 class PartWriter:
     """Writer that appends lines to the current part. A disk error loses statistics, but never ends the training.
 
-    After an error the part is abandoned (a reader ignores its incomplete last line), and a new part is tried after
-    30 s. Safe to use from several threads.
+    After an error the part is abandoned (a reader ignores its incomplete last line), and a new part is tried
+    after 30 s. Safe to use from several threads.
 
     Args:
         folder: folder of the files, created with the first line.
-        header: header of every part, without `part`; its rank and attempt are in the file names.
-        marks_end: whether `close` writes the file `<name>.closed`, for which the shipper waits at the end.
+        header: header of every part, to which the writer adds the key `part`. The values of `rank` and
+            `attempt` are in the file names, too.
+        marks_end: whether `close` creates the file `rank-<rank>.attempt-<attempt>.closed`. At the end, the
+            upload to S3 (shipping.py) waits for this file.
         clock: monotonic seconds.
     """
 

@@ -18,16 +18,18 @@ TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
 class ShardedTensors(ModelTensors):
-    """Parameters that a group of ranks shares.
+    """Trainable parameters of a model that is sharded over a group of ranks.
 
     Every rank of the group must call `norms` and `added_up`. Every rank of `stages` must call `total`.
 
     Args:
-        model: model whose parameters are DTensors on meshes of the whole group, or the same on all ranks.
+        model: model whose parameters are each a DTensor on a mesh of the whole group, or a tensor that is the
+            same on all ranks of the group.
         device: device of the group's collectives.
         num_ranks: number of ranks of the group.
         group: the group; None for all ranks.
-        stages: group of one rank of each pipeline stage, over which `total` sums; None without a pipeline.
+        stages: process group with one rank per pipeline stage, over which `total` sums; None without a
+            pipeline.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class ShardedTensors(ModelTensors):
 
     @torch.no_grad()
     def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
-        """Return the norm of each whole tensor, (tensors,) float32.
+        """Return the norm of each whole tensor, as float32 of shape (number of tensors,).
 
         `tensors` has one tensor per parameter, or one per gradient of the last call of `gradients`.
         """
@@ -83,7 +85,10 @@ class ShardedTensors(ModelTensors):
         return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return sums over whole tensors, (..., tensors), from `sums` over this rank's shards."""
+        """Return the sum over each whole tensor, from `sums` over this rank's shard of each tensor.
+
+        Both have the shape (..., number of tensors).
+        """
         places = range(len(self.parameters))
         if sums.shape[-1] != len(self.parameters):
             places = self._places

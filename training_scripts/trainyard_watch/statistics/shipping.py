@@ -1,9 +1,11 @@
 """Upload of statistics to S3 while the job runs: one stream of objects per host, merged from its ranks' files.
 
-The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new lines and
-puts them as one object for all ranks: every second at first, every minute after an hour. A line with NaN or infinity, a
-failed checkpoint or the end of the training is put earlier, after half a second at first. An object never changes, and
-the names are increasing numbers, so a reader lists the objects after the last one that it has read. For example:
+The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new
+lines and puts them as one object for all ranks: every second at first, every minute after an hour. Urgent
+lines are put earlier. A line is urgent if it has NaN or infinity, or reports a failed checkpoint or the end
+of the training. The first urgent lines wait for at most half a second. This limit doubles with each object
+that has urgent lines. An object never changes, and the names are increasing numbers, so a reader lists the
+objects after the last one that it has read. For example:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
@@ -227,7 +229,11 @@ class Shipper:
         return now - self._sent_at >= pause or sum(map(len, self._pending)) >= BUNDLE_BYTES
 
     def _ship(self, now: float, *, is_last: bool) -> None:
-        """Put one object, or at the end all pending ones. A failed put, which may have succeeded, is repeated as is."""
+        """Put one object, or at the end all pending ones.
+
+        If a put fails, the same object is put again later, with unchanged content. S3 may have stored it despite
+        the error.
+        """
         while self._unsent or self._pending:
             if not self._unsent:
                 self._unsent = b"".join(self._pending)

@@ -42,7 +42,10 @@ class ModelTensors:
 
     @torch.no_grad()
     def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
-        """Return the norm of each whole tensor, (tensors,) float32; it is NaN or infinite if an element is."""
+        """Return the norm of each whole tensor, as float32 of shape (number of tensors,).
+
+        The norm of a tensor is NaN or infinite if one of its elements is NaN or infinite.
+        """
         if not tensors:
             return torch.zeros(0)
         # torch 2.0 and 2.2 do not have the argument.
@@ -137,10 +140,10 @@ class ModelTensors:
 
 
 def _sampled(tensor: Tensor) -> Tensor:
-    """Return a copy of the tensor's elements, flattened; of a large tensor, of a sample of about 16,384 elements.
+    """Return a flat copy of the tensor's elements, or of about 16,384 of them if the tensor is larger.
 
-    The elements are divided into groups of 16 neighbors. A sample has every n-th group, with n odd, so a matrix whose
-    width is a power of two is sampled in all of its columns.
+    To sample a larger tensor, its elements are divided into groups of 16 neighbors. A sample has every n-th
+    group, with n odd, so a matrix whose width is a power of two is sampled in all of its columns.
     """
     flat = tensor.reshape(-1)
     if flat.numel() <= SAMPLED_ELEMENTS:

@@ -77,7 +77,8 @@ def _specification() -> dict[str, Any]:
     The dict is empty if the request has no feature specification.
 
     Raises:
-        TableError: The specification is not JSON, has members of other types, or has unknown data types.
+        TableError: The specification is not a JSON object, a member of it has the wrong JSON type, or a data
+            type of a column is unknown.
     """
     for path in (places.PROCESSING / "features").glob("*"):
         try:

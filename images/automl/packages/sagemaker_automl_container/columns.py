@@ -34,8 +34,8 @@ class TableError(Exception):
 class Wishes:
     """Column settings of the request; None and empty mean no setting.
 
-    `weight` is the column of the sample weights. `only` has the feature columns to use, and `types`
-    the kinds of columns, such as `numeric`, by name.
+    `weight` is the column of the sample weights. `only` has the names of the feature columns to use. `types`
+    maps the name of a column to its kind, such as `numeric`.
     """
 
     target: str

@@ -97,7 +97,10 @@ def _cross_fitted(
     *,
     seed: int,
 ) -> Array:
-    """Return the ensemble's score of each row, with weights that were chosen without that row."""
+    """Return the ensemble's prediction for each row, with candidate weights that were chosen without that row.
+
+    The argument `weights` has the sample weights of the rows.
+    """
     scores = np.zeros_like(predictions[0])
     for seen, unseen in KFold(NUM_FOLDS, shuffle=True, random_state=seed).split(truth):
         known = None if weights is None else weights[seen]
@@ -113,7 +116,10 @@ def _predictions(archive: Path) -> Array:
 
 
 def _members(archive: Path) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return the single pipeline and the single recipe of a base candidate, each in a list."""
+    """Return the pipeline and the recipe (`train.Recipe` as a dict) of a candidate, each in a list.
+
+    The candidate is not an ensemble itself, so each list has one item. `archive` is its model.tar.gz.
+    """
     with tarfile.open(archive) as tar:
         pipeline = joblib.load(io.BytesIO(_content(tar, "member-00.joblib")))
         return [pipeline], json.loads(_content(tar, "recipes.json"))

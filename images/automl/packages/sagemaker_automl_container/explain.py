@@ -52,8 +52,8 @@ def main() -> None:
 def unseen_part(tables: Tables, unpacked: Path) -> tuple[serving.Model, pd.DataFrame]:
     """Return a model, and rows that it was not fitted on.
 
-    If there are validation rows, these are the candidate's own model and the validation rows. A
-    cross-validated candidate was fitted on all rows. In this case its pipelines are fitted again
+    If there are validation rows, the function returns the candidate's own model and these rows. Otherwise the
+    candidate was cross-validated, and its model was fitted on all rows. Then its pipelines are fitted again
     without the last fold, and the rows are that fold.
     """
     model = serving.model_fn(str(unpacked))
@@ -73,8 +73,8 @@ def importance(
 ) -> list[dict[str, Any]]:
     """Return `name, importance, std` of every column, the most important first.
 
-    The importance is how much the metric worsens on average, in the metric's unit; it is negative if shuffling improved
-    it.
+    The importance is the average amount, in the metric's unit, by which shuffling the column worsens the
+    metric. A negative importance means that the metric improved.
     """
     schema, generator = model.schema, np.random.default_rng(seed)
     truth, weights = target_of(rows, schema), weights_of(rows, schema)

@@ -98,7 +98,10 @@ def member_scores(
 
 
 def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
-    """Return the columns that pipelines read: numbers, filled texts and categories, and the parts of dates.
+    """Return the columns that pipelines read.
+
+    Numeric columns become floats. Missing values of texts and categories are filled. A date column is replaced
+    by the parts of its dates.
 
     Raises:
         ValueError: The rows lack columns.

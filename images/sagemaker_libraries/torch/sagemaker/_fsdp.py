@@ -1,4 +1,7 @@
-"""Changes of torch's FSDP classes that apply SMP's degrees to the script's own FSDP, however it is imported."""
+"""Changes to torch's FSDP classes, so that a script's own use of FSDP follows SMP's degrees of parallelism.
+
+The changes take effect however the script imports FSDP.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,9 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
 def _by_host(strategy: ShardingStrategy) -> dict[str, Any]:
     """Return FSDP's settings to shard over the ranks of each host, with one copy of the model per host.
 
-    FSDP's own default takes the number of devices as the number of ranks per host; for torch.cpu it is 1. With one rank
-    per host, torch 2.13 would apply NO_SHARD to each host alone, so the gradients of the hosts would differ.
+    FSDP's own default assumes that a host has as many ranks as devices. torch.cpu counts as one device, so FSDP
+    would assume one rank per host. torch 2.13 would then apply NO_SHARD to each host alone, so the gradients of
+    the hosts would differ.
     """
     on_host = int(os.environ.get("LOCAL_WORLD_SIZE", state.world_size))
     if on_host == 1:

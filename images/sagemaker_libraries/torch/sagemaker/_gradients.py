@@ -26,9 +26,11 @@ class GradientPart:
 def gradient_parts(model: nn.Module) -> list[GradientPart]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
-    `num_parts` of each result comes from the module or tensor that was sharded. For FSDP it is derived from the
-    module's group and strategy (1 for NO_SHARD, the size of the inner group for HYBRID_SHARD). For a DTensor it is
-    derived from its placements, even if FSDP has flattened it.
+    `num_parts` of each result comes from the module or tensor that was sharded:
+
+    - FSDP module: from its strategy and process group. It is 1 for NO_SHARD. For HYBRID_SHARD it is the size of
+      the group that shards one copy of the model.
+    - DTensor: from the tensor's placements. If FSDP has flattened a DTensor, both numbers are multiplied.
     """
     flattened = dict(_flattened(model))
     return [

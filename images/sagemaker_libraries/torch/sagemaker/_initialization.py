@@ -33,7 +33,8 @@ def init(config: str | dict[str, Any] | None = None) -> None:
     """Initialize the library; every rank must call it. A second call has no effect.
 
     Args:
-        config: The parameters, JSON text or the path of a JSON file; None for the job's `mp_parameters`.
+        config: The parameters, as a dict, as JSON text, or as the path of a JSON file. None means the job's
+            `mp_parameters`.
 
     Raises:
         ValueError: A parameter is unknown or not supported, or a degree does not divide the number of ranks.

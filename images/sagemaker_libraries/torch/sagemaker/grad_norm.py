@@ -42,11 +42,11 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
 def _norm(parts: list[GradientPart], norm_type: float) -> Tensor:
     """Return the norm of all gradients as one vector, the same on every rank.
 
-    It is (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p) with
-    p = `norm_type`; for p = inf it is the largest absolute value.
+    With p = `norm_type`, the norm is (S / world_size)^(1/p). S is the sum of num_parts * |part|^p over all
+    parts of all ranks, with `num_parts` of `GradientPart`. For p = inf, the norm is the largest absolute value.
 
-    Example: a gradient of norm 5 has two halves, of norms 3 and 4. Each half is on two of four
-    ranks: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
+    Example: p is 2. A gradient of norm 5 has num_parts = 2 parts, with the norms 3 and 4. There are four ranks,
+    and each part is on two of them: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 25 = 5^2.
     """
     device = "cpu" if state.mesh is None else state.mesh.device_type
     own = torch.zeros((), dtype=torch.float64, device=device)

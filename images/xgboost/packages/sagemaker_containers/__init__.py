@@ -1,4 +1,4 @@
-"""Former package name of sagemaker-training in AWS's XGBoost images, which public scripts still import."""
+"""Former name of sagemaker-training in AWS's XGBoost images. Public scripts still import this name."""
 
 import sys
 

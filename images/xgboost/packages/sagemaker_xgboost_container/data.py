@@ -138,7 +138,8 @@ class LibsvmRows:
 def read_libsvm(files: Sequence[Path]) -> LibsvmRows:
     """Return the rows of all files.
 
-    `weights` is None if no row has a weight, because ranking objectives reject weights per row.
+    If only some rows have a weight, the other rows get the weight 1. If no row has a weight, `weights` is None
+    and not a list of ones, because ranking objectives reject weights per row.
 
     Raises:
         UserError: A line is not libsvm.

@@ -19,5 +19,9 @@ def get_dmatrix(
     csv_weights: int = 0,
     is_pipe: bool = False,  # noqa: ARG001  # the container's interface
 ) -> Any | None:
-    """Return an xgboost.DMatrix of a channel's folder, or None without files; raise UserError for invalid data."""
+    """Return an xgboost.DMatrix of a channel's folder, or None if the folder has no files.
+
+    Raises:
+        UserError: The content type is not accepted, or the data is invalid.
+    """
     return read_matrix(Path(data_path), known_type(content_type), has_weights=csv_weights == 1)

@@ -24,10 +24,12 @@ def rabit_run(
 ) -> None:
     """Call `exec_fun(**args)` on the hosts that have data, within one communicator.
 
-    With `update_rabit_args` the call also gets `is_master`, which is true on the host that saves the model. All hosts
-    must call this function; with `include_in_training=False` it does not call `exec_fun`.
+    All hosts must call this function. A host passes `include_in_training=False` if it has no data. On such a
+    host, `exec_fun` is not called. If `update_rabit_args` is set, `exec_fun` also gets `is_master`, which is
+    true on the host that saves the model.
 
-    Raises TimeoutError if the other hosts do not join in time.
+    Raises:
+        TimeoutError: The other hosts do not join in time.
     """
     taking_part = hosts_with_data(hosts, current_host, has_data=include_in_training)
     if current_host not in taking_part:

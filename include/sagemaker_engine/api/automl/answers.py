@@ -118,7 +118,10 @@ def _objective_status(step: AutoMLStep, objective: float | None) -> TrialPhase:
 
 
 def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> list[dict[str, Any]]:
-    """Return an AutoMLCandidateStep for each job that produced a candidate, in order."""
+    """Return an AutoMLCandidateStep for each job that contributed to the candidate of `step`, in their order.
+
+    They are the data analysis, the members if the candidate is an ensemble, and the candidate's own job.
+    """
     members = step.recipe.get("members", ())
     made_by = [steps[0], *(each for each in steps if each.job_name in members), step]
     start = row.arn.rpartition(":")[0]

@@ -31,7 +31,10 @@ NOUN = "an AutoML job"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLJobs:
-    """Handlers of AutoML jobs; `wake` makes the thread that advances AutoML jobs poll immediately."""
+    """Handlers of AutoML jobs.
+
+    One thread advances all AutoML jobs. `wake` makes that thread poll immediately.
+    """
 
     context: ApiContext
     tables: AutoMLTables

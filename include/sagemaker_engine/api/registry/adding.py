@@ -1,4 +1,4 @@
-"""Insertion of a model package: version, idempotency and document in one transaction."""
+"""Insertion of a model package in one transaction: check of the client token, version number, row and tags."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def check_model_card(request: Mapping[str, Any], *, known: Mapping[str, Any] | N
         known: The card that the package has before the request; None if it has none.
 
     Raises:
-        ValidationError: The content violates the schema, or the present card is archived.
+        ValidationError: The content of the new card violates the schema, or the card `known` is archived.
     """
     if "ModelCard" not in request:
         return

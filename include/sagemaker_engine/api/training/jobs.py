@@ -116,10 +116,11 @@ class TrainingJobs:
         return {}
 
     def update(self, call: Call) -> dict[str, Any]:
-        """Change the profiler, remote debugging, or the retention of the warm pool.
+        """Change a job's profiler settings, its remote debugging, or the keep-alive period of its warm pool.
 
         Raises:
-            ValidationError: The job does not exist, its state does not allow the change, or the new rules are invalid.
+            ValidationError: The job does not exist, its state does not allow the change, or the new profiler
+                settings are invalid.
         """
         job = self._job(call)
         request = call.request

@@ -55,9 +55,10 @@ def _billed_s(retained_s: int, job: JobRow) -> int:
 
 
 def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
-    """Check that a pool's keep-alive period may become `period_s` seconds; the caller stores the new period.
+    """Check that a warm pool's keep-alive period can change to `period_s` seconds.
 
-    A pool that has already been kept for that long is released. The seconds until `now` remain billed.
+    If the pool has already been kept for `period_s` seconds, this function releases it. The seconds until
+    `now` remain billed. The caller stores the new period.
 
     Raises:
         ValidationError: The job has no pool, or its pool is not available.

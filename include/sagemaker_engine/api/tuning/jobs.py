@@ -43,7 +43,10 @@ _TRIAL_ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJobs:
-    """Handlers of tuning jobs; `wake` makes the thread that advances tuning jobs poll immediately."""
+    """Handlers of tuning jobs.
+
+    One thread advances all tuning jobs. `wake` makes that thread poll immediately.
+    """
 
     context: ApiContext
     tables: TuningTables

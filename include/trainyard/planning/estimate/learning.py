@@ -76,10 +76,11 @@ class LearnedSeconds:
 def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
     """Return the seconds of a job, estimated from the most similar earlier jobs; None if there are none.
 
-    Only jobs with the same task, workload and instance type are used, and of these the first group that has jobs:
+    Only jobs with the same task, workload and instance type are used. They come from the first of these groups
+    that is not empty:
 
     1. jobs of the same kind, on the same numbers of instances and ranks
-    2. other jobs on these numbers
+    2. jobs of other kinds, on the same numbers of instances and ranks
     3. jobs on other numbers of instances or ranks, scaled by the operations per rank
 
     Args:

@@ -104,11 +104,11 @@ def estimate_run(
 ) -> RunEstimate:
     """Return the estimate of a run.
 
-    - Expected assumes the first capacity tier, and the durations of earlier jobs. Without earlier jobs, it uses the
-      planner's figures, a default, or the job's time limit.
-    - Low assumes the cheapest tier and no interruptions.
-    - High assumes the most expensive tier at the on-demand price, one more restart of the training than expected, and a
-      tenth of its steps repeated at each restart.
+    - The expected value assumes the first capacity tier, and the durations of earlier jobs. Without earlier
+      jobs, it uses the planner's figures, a default, or the job's time limit.
+    - The low value assumes the cheapest tier and no interruptions.
+    - The high value assumes the most expensive tier at the on-demand price. It also assumes one more restart of
+      the training than expected, and that each restart repeats a tenth of the training's steps.
 
     The cost cap and the run's ceiling limit all three costs.
 

@@ -99,7 +99,8 @@ def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[Job
 def data_key(conf: BaseRunConf) -> str:
     """Return a digest of the settings that determine a run's data.
 
-    These are sources with their limit, mixture and sample, the test split, the tokenizer and the sequence length.
+    The settings are the sources, the limit of bytes per source, the mixture, the sampled fraction, the test
+    split, the tokenizer and the sequence length.
     """
     names = ["source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length"]
     if getattr(conf, "sample_fraction", 1) != 1:  # measurements of earlier releases keep their key
@@ -181,16 +182,19 @@ def _training(conf: RunConf) -> JobWork:
 
 
 def slowdown_of(conf: RunConf) -> float | None:
-    """Return the seconds per operation of the conf's decoder, relative to those of a very wide one; None if unknown.
+    """Return the slowdown of the conf's decoder: its seconds per operation divided by those of a very wide one.
 
-    With the width h, the operations of a layer grow as h^2, but its traffic to the memory only as h. The seconds per
-    operation are therefore 1 + w / h times the least ones, with the width w at which half of the speed is reached.
-    Per token and layer there are 72 h^2 operations, and 17 h values that are kept for the backward pass (Korthikanti et
-    al. 2022, section 4.1). These and their gradients are written and read once each: 68 h accesses.
+    The operations of a layer per token grow with the square of the width h, but its memory accesses only with
+    h. A narrow decoder therefore needs 1 + w / h times as many seconds per operation as a very wide one. Here w
+    is the width at which a decoder reaches half of the speed of a very wide one.
 
-    Worked: an A100 at bf16 with 0.5 of 312 TFLOPS and 2,039 GB/s: w = 68 x 2 / 72 x 156e12 / 2.039e12 = 144.5. A width
-    of 768 then has a slowdown of 1.19. On CPUs, w is `CPU_HALF_SPEED_WIDTH`, which is measured. The slowdown is unknown
-    for tables and for accelerators that are not NVIDIA's.
+    Per token and layer there are 72 h^2 operations, and 17 h values are kept for the backward pass (Korthikanti
+    et al. 2022, section 4.1). Each of these values and each of their gradients is written once and read once,
+    which are 68 h accesses. Hence w = 68 / 72 x bytes per value x operations per byte of memory bandwidth.
+
+    Worked: an A100 at bf16 with 0.5 of 312 TFLOPS and 2,039 GB/s: w = 68 x 2 / 72 x 156e12 / 2.039e12 = 144.5.
+    A width of 768 then has a slowdown of 1.19. On CPUs, w is `CPU_HALF_SPEED_WIDTH`, which is measured. The
+    result is None (unknown) for tables and for accelerators that are not NVIDIA's.
     """
     shape, name = shape_of(conf), conf.rungs[0].instance_type
     if shape is None:
@@ -261,10 +265,11 @@ def _operations_per_unit(conf: RunConf) -> float:
 
 
 def _test_units(conf: RunConf) -> float:
-    """Return the estimated tokens (tables: rows) of the test split.
+    """Return the estimated number of tokens of the test split, or of rows for tables.
 
-    With `max_source_bytes`, a decoder's test split is estimated from these bytes of each source: one byte per token of
-    the tokenizer `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of
+    If the conf of a decoder has `max_source_bytes`, every source counts as that many bytes, and the test split
+    is `test_fraction` of the sampled part of them. A token is counted as one byte with the tokenizer `bytes`,
+    and as four bytes with other tokenizers. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of
     it for tables.
     """
     if not conf.max_source_bytes or conf.model != "gpt":

@@ -42,8 +42,8 @@ _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
     """Yield the facts of the job on each instance type that it may get.
 
-    These are its own type, or the types of its capacity ladder or its instance preferences. With instance groups, it is
-    the type of the group on which the strategy runs.
+    The types are the job's own type, the types of its capacity ladder, or the types of its instance
+    preferences. If the job has instance groups, the only type is that of the group on which the strategy runs.
     """
     flags = {flag for flag, holds in _flags(spec).items() if holds}
     for where, instance_type, count, is_spot in _capacities(spec):
@@ -78,10 +78,12 @@ def image_name(uri: str | None) -> str | None:
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
     """Return torch or tensorflow, and its version; None if either is not known.
 
-    If the tag of the job's image begins with a version, the image alone determines the result, which is None
-    unless the image is one of AWS's framework images. Otherwise the spec determines the result, by its
-    framework and its version. A spec without a version and without its own image has the version of the
-    default image.
+    If the tag of the job's image begins with a version, the spec's framework and version are ignored. The name
+    of the image gives the library and the tag gives the version. The result is None for an image that is not one of
+    AWS's framework images.
+
+    Otherwise the spec's framework and version give the result. If the spec has neither a version nor an image
+    of its own, the version is that of the default image.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
@@ -142,7 +144,7 @@ def _strategy_group(spec: TrainingJobSpec) -> InstanceGroup:
 
 
 def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
-    """Return the linter's flags that do not depend on instances: whether each is set, by name."""
+    """Return the linter's flags that do not depend on instances: True or False by the flag's name."""
     rules = [each.get("RuleParameters", {}) for each in spec.rules]
     profiled = {
         each.get("RuleParameters", {}).get("rule_to_invoke") for each in spec.profiler_rules
@@ -173,7 +175,7 @@ def is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
 
 
 def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> dict[str, bool]:
-    """Return the linter's flags that depend on instances: whether each is set, by name."""
+    """Return the linter's flags that depend on instances: True or False by the flag's name."""
     types = catalogue().types
     instance = types.get(instance_type)
     others = [types.get(each.instance_type) for each in spec.instance_groups]

@@ -115,7 +115,11 @@ def _curves(
 
 
 def _ideal(curves: Sequence[Curve]) -> Iterator[Curve]:
-    """Yield the ideal speeds: the best speed per rank at the fewest ranks, times the number of ranks."""
+    """Yield the curve of ideal speeds; nothing if there are fewer than two numbers of ranks.
+
+    Each curve has a speed per rank at its fewest ranks. The best of these, times the number of ranks, is the
+    ideal speed.
+    """
     ranks = sorted({count for each in curves for count, _ in each.points})
     per_rank = [each.points[0][1] / each.points[0][0] for each in curves]
     if per_rank and len(ranks) > 1:

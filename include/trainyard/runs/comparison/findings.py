@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 class FindingRow:
     """Results of one measured cell (strategy and number of ranks), compared with the others.
 
+    The reference is the cell `Findings.reference`.
+
     Attributes:
-        base: the cell with which the speed is compared: the cell of the same strategy that has the reference's number
-            of ranks. If no such cell was measured, the reference itself.
+        base: the cell with which the speed is compared. It is the cell of the same strategy with as many ranks
+            as the reference. If no such cell was measured, it is the reference itself.
         speedup: the cell's samples/s divided by the base's.
         efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
-        epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.
-        loss_difference: the largest relative difference to the reference's loss, over the steps that both logged.
-        validation_difference: the relative difference of the last validation loss.
-        agrees: whether the known differences are within the tolerance; None if neither is known.
+        epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without
+            start-up.
+        loss_difference: the largest relative difference to the reference's loss, over the steps that both cells
+            logged.
+        validation_difference: the relative difference to the reference's last validation loss.
+        agrees: whether the known ones of these two differences are within the tolerance; None if none is known.
     """
 
     name: str
@@ -61,7 +65,7 @@ class Findings:
     """Findings over all measured cells (strategy and number of ranks). Cells are given by name.
 
     Attributes:
-        reference: the cell with whose losses those of the other cells are compared.
+        reference: the cell that all other cells are compared with; None if no cell was measured.
         knees: for each strategy, the number of ranks that is still worth its cost.
         fastest: the cell with the most samples/s.
         cheapest: the cell with the lowest cost of an epoch; None if no cost is known.
@@ -105,8 +109,9 @@ def findings_of(record: ComparisonRecord) -> Findings:
 def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: float) -> Knee:
     """Return the number of ranks after which each added rank gains less than `worthwhile`.
 
-    A gain of 1 is the speed per rank at the fewest ranks. Worked: 100 samples/s on 1 rank, 180 on 2 and 220 on 4.
-    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, the result is 2 ranks.
+    The gain of an added rank is the speed that it adds, divided by the speed per rank at the fewest ranks.
+    Worked: the speed is 100 samples/s on 1 rank, 180 on 2 and 220 on 4. The second rank gains 80 %, the third
+    and the fourth 20 % each. If `worthwhile` is 0.5, the result is 2 ranks.
 
     Args:
         strategy: name of the strategy.

@@ -123,10 +123,11 @@ def _speed(
 ) -> dict[str, Any]:
     """Return the fields of `Measures` about speed, by name; empty if the speed is unknown.
 
-    They cover the step lines after the warm-up and before the profiled steps, which are slower.
+    The speed is measured after the warm-up and before the profiled steps, because profiled steps are slower.
 
-    The rate of a line covers the steps since the previous line. Worked: 5 steps of 16 samples at 80 samples/s take
-    1.0 s and 5 steps at 160 samples/s take 0.5 s: 160 samples in 1.5 s are 106.7 samples/s, not 120.
+    A step line has the rate since the previous line, so each line is weighted by its duration. Worked: 5 steps
+    of 16 samples take 1.0 s at 80 samples/s, and 5 more take 0.5 s at 160 samples/s. These are 160 samples in
+    1.5 s, or 106.7 samples/s, not 120.
     """
     batch, warm = start.get("global_batch_size"), WARM_UP_SHARE * (start.get("max_steps") or 0)
     rate = next((each for each in _RATES if steps and steps[-1].get(each)), None)

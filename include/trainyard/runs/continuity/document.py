@@ -1,7 +1,12 @@
 """continuity.json: steps, redone steps, waiting times and cost of the attempts of a training run.
 
+The surviving lineage is the steps of each attempt that no later attempt repeated. Step s uses the positions
+[(s - 1) * B, s * B) of the sample order, and B is the global batch size. Each epoch has each sample once,
+so a position that is covered once is a sample that was seen once in its epoch.
+
     {"format": "trainyard-continuity", "version": 1,
-     "why_unknown": null,              reason if the log had nothing to measure; its values are then null or 0
+     "why_unknown": null,              reason if the log had nothing to measure; the values from the log
+                                       are then null or 0
      "is_finished": true,              the last job completed
      "final_step": 400,                the last step of the surviving lineage
      "seed": 1, "num_samples": 9411, "global_batch_size": 16, "max_steps": 400,
@@ -9,25 +14,23 @@
      "interruptions": 2,               interruptions of the jobs by the service
      "steps_redone": 17, "samples_rolled_back": 272,
      "samples_seen": 6400,             positions of the surviving lineage that step lines cover
-     "samples_repeated": 0,            additional coverings of these positions
-     "samples_missed": 0,              positions that no line covers, before the end of a start's step lines
-     "samples_without_line": 0,        positions after a start's last step line (or before the first start), which
-                                       were used according to the checkpoint of the next resume
+     "samples_repeated": 0,            how many times step lines cover one of these positions again
+     "samples_missed": 0,              positions that no line covers, before their start's last step line
+     "samples_without_line": 0,        positions after their start's last step line, and before the first
+                                       start; the checkpoint of the next resume shows that they were used
      "epochs": 0.68,
      "lost_work_seconds": 12.0,        from the last surviving step to the end of the attempt, summed
      "waiting_seconds": 30.0,          until instances were available, all attempts but the first
-     "startup_seconds": 20.0,          from then to the start of the training processes, all attempts but the first
-     "lost_seconds": 62.0,             sum of the three
+     "startup_seconds": 20.0,          from available instances to the start of the training processes, all
+                                       attempts but the first
+     "lost_seconds": 62.0,             sum of the three values above
      "training_seconds": 190.0,        from the start of the processes to the end of training, all attempts
      "num_checkpoints": 8, "stall_seconds": 0.4, "longest_stall_seconds": 0.08, "stall_share": 0.002,
      "billable_seconds": 89, "saved_seconds": 129, "billed_usd": 0.0057, "saved_usd": 0.0082,
      "attempts": [Attempt ...], "bills": [Bill ...]}
 
-Times are epoch seconds. Durations are seconds, rounded to milliseconds; stalls are rounded to microseconds. An amount
-of money is null if a price or the billed seconds are unknown. The surviving lineage is the steps of each attempt that
-no later attempt repeated. Step s uses the positions [(s - 1) * B, s * B) of the sample order, and B is the global
-batch size. Each epoch has each sample once, so a position that is covered once is a sample that was seen once in its
-epoch.
+Times are epoch seconds. Durations are seconds, rounded to milliseconds; stalls are rounded to microseconds.
+An amount of money is null if a price or the billed seconds are unknown.
 """
 
 from __future__ import annotations
@@ -47,22 +50,22 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start of the training processes, or one lifetime of instances on which none started.
+    """One start of the training processes, or one lifetime of instances on which no training process started.
 
     Attributes:
-        number: 1, 2, ... over the whole run.
-        job_attempt: number of the job within the task, from 1.
-        instance_attempt: number of the instances' lifetime within the job, from 1.
+        number: number of the attempt in the run; the first is 1.
+        job_attempt: number of the job within the task; the first is 1.
+        instance_attempt: number of the instances' lifetime within the job; the first is 1.
         ended_by: completed, interrupted, restarted, failed, stopped, timed_out or running.
         stream: log stream of the processes; None without a start.
         attempt_id: random id that the processes logged.
-        rung: number of the capacity tier that the job used, from 0.
+        rung: number of the capacity tier that the job used; the first is 0.
         rung_reason: why the job used this tier.
         resumed_at: number of steps that were complete at the start; None without a start.
         first_step: the first step of the attempt; None if no step was logged.
         last_step_logged: the last step in the log; the actual last step may be later.
-        kept_until: the last surviving step, which is the smallest step from which a later start resumed; for the last
-            start, its last step.
+        kept_until: the last step that no later start undid. It is the smallest step from which a later start
+            resumed. For the last start, it is the start's last step.
         steps_redone: number of the attempt's steps after `kept_until`, up to the last logged step.
         began_at: end of the previous attempt, or creation of the job.
         ready_at: time when instances were available.
@@ -71,9 +74,9 @@ class Attempt:
         waiting_seconds: from began_at to ready_at.
         startup_seconds: from ready_at to started_at.
         training_seconds: from started_at to the end of training.
-        lost_work_seconds: from the last surviving step to ended_at; 0 for the last start.
+        lost_work_seconds: from the step `kept_until` to ended_at; 0 for the last start.
         billed_seconds: share of the job's billable seconds, by time on instances.
-        redone_losses: [step, loss] of at most 200 steps that did not survive, for the report's chart.
+        redone_losses: pairs [step, loss] of at most 200 steps that did not survive, for the report's chart.
     """
 
     number: int

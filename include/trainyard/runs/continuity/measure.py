@@ -187,13 +187,15 @@ def _lineage_sums(lives: Sequence[Life], attempts: Sequence[Attempt]) -> dict[st
 
 
 def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
-    """Return the last surviving step of each start; for the last start, its last step.
+    """Return the last surviving step of each start.
 
-    It is the smallest step from which any later start resumed: a start may resume from an older checkpoint than the
-    start before it, or from step 0 if checkpoints are damaged. If it is below the start's own `resumed_at`, no step of
-    that start survived.
+    For the last start, this is its last step. For an earlier start, it is the smallest step from which any
+    later start resumed. A start can resume from an older checkpoint than the start before it did, or from step
+    0 if checkpoints are damaged. If the value is below the start's own `resumed_at`, no step of that start
+    survived.
 
-    Worked example: starts at 0 (to step 40), 30 (to 50) and 10 (to 60) keep 10, 10 and 60.
+    Worked example: three starts resume at steps 0, 30 and 10, and run to steps 40, 50 and 60. Their last
+    surviving steps are 10, 10 and 60, so no step of the second start survived.
     """
     kept: list[int] = []
     limit: int | None = None
@@ -205,16 +207,17 @@ def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Numbers of sample positions in a range of steps, by how often the log's step lines cover them.
+    """Numbers of sample positions, by how many step lines of the log cover them.
 
-    The steps belong to one start of the training processes; a sum covers several starts.
+    One object counts the positions in a range of steps of one start of the training processes. The sum of
+    several objects counts those of several starts.
 
     Attributes:
-        seen: positions that are covered at least once.
-        repeated: additional coverings (a position covered three times counts two).
-        missed: positions that no line covers, before the last step line of their start.
-        without_line: positions after the last step line of their start, and positions before the step
-            from which the first start in the log resumed.
+        seen: positions that at least one line covers.
+        repeated: additional coverings (a position that three lines cover counts two).
+        missed: positions that no line covers, although a later step line of the same start exists.
+        without_line: positions after the last step line of their start, and positions before the step from
+            which the first start in the log resumed.
     """
 
     seen: int = 0
@@ -232,9 +235,10 @@ class Coverage:
 
 
 def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
-    """Return how often each sample of the steps after `resumed_at`, up to and including `until`, was used.
+    """Return the coverage of a start's sample positions by its step lines.
 
-    The samples of a step are those in the step's log line. The steps after `until` were rolled back.
+    The positions are those of the steps after `resumed_at`, up to and including `until`. A step line contains
+    the positions that its step used. Steps after `until` were rolled back.
     """
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:

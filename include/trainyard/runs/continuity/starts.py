@@ -129,8 +129,9 @@ class TrainingStart:
 def read_starts(lines: Iterable[LogLine]) -> list[TrainingStart]:
     """Return the starts, oldest first. The lines may be in any order.
 
-    A log stream belongs to one host in one lifetime of the instances. Its lines are sorted by time, and within a
-    millisecond `start` lines are first. Lines before the first `start` of a stream are ignored.
+    A log stream belongs to one host in one lifetime of the instances. This function sorts the lines of each
+    stream by time. Of several lines with the same millisecond, `start` lines come first. Lines before the first
+    `start` line of a stream are ignored.
     """
     streams: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in lines:

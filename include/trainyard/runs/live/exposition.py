@@ -127,7 +127,7 @@ def _add_page(samples: _Samples, run: Mapping[str, str], live: LivePage) -> None
 
 
 class _Samples:
-    """Samples by metric, since the format requires those of a metric to be together."""
+    """Samples, grouped by metric. The format requires that all samples of a metric are consecutive."""
 
     def __init__(self) -> None:
         self._by_metric: dict[str, list[str]] = defaultdict(list)

@@ -22,15 +22,16 @@ class RunRow:
     """One DAG run.
 
     Attributes:
-        settings: the conf after preflight or, without preflight's result, as given at the start; secrets are masked.
+        settings: the run's conf, as it is after preflight. If preflight has no result, it is the conf as given
+            at the start. Secrets are masked.
         is_paused: whether the DAG is paused, so that no further task starts.
-        returned: results by task id, for the tasks that have one.
-        jobs: name of the newest job of each task that has started one.
-        failed: the newest failed job, as a mapping, of each task that had one.
-        connections: `aws_conn_id`, `region_name` and `kind` of the job by task id, for each task that has
-            started one. The task `report` has an entry without `kind`, because it has no job.
-            Trainyard 0.1.0 stored no `kind`.
-        links: addresses of the pages of each task's newest job, by link class name.
+        returned: the result of each task that has a result, by task id.
+        jobs: name of the newest job of each task that has started a job, by task id.
+        failed: the newest failed job of each task that had a failed job, as a mapping, by task id.
+        connections: `aws_conn_id`, `region_name` and `kind` of each task's job, by task id. A task that has
+            started no job has no entry. The exception is the task `report`, whose entry has no `kind`. Entries
+            by Trainyard 0.1.0 have no `kind` either.
+        links: addresses of the pages of each task's newest job, by task id and link class name.
     """
 
     dag_id: str
@@ -57,9 +58,10 @@ class RunRow:
 
     @property
     def report(self) -> Mapping[str, Any]:
-        """Result of the task `report` of an ended run; empty before the end.
+        """Result of the task `report` if the run has ended; otherwise empty.
 
-        A run that was cleared has the result of its earlier report until that task starts again.
+        The end is checked because of runs that were cleared. Until the task `report` of such a run starts again,
+        `returned` still has the result of the earlier report.
         """
         return self.result(TaskId.REPORT) if self.is_over else {}
 
@@ -94,5 +96,5 @@ class RunRow:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return the value if it is a mapping, or an empty mapping: tasks may return values of any type."""
+    """Return the value if it is a mapping; otherwise an empty mapping. Tasks may return values of any type."""
     return value if isinstance(value, dict) else {}

@@ -54,13 +54,14 @@ class CurvePoint:
 class TrainingEvents:
     """Reader of a training's log, line by line over all its jobs and starts in order. Its memory is bounded.
 
-    The indices of the points depend on the log alone, so all web servers number the points alike.
+    The indices of the curve's points depend on the log alone, so all web servers number the points alike.
 
     Attributes:
-        stride: one point per `stride` is kept: 1 up to 20,000 points, then 2, 4, ...
+        stride: one of every `stride` points of the curve is kept. The value is 1 up to 20,000 points, then 2,
+            4, ...
         attempt: number of starts so far.
-        starts: each start with its step, time, job and ranks. A start that was followed by another one also
-            has `lost_from`, the time at which its last surviving step ended. If both starts were on the same
+        starts: each start with its step, time, job and ranks. A start that was followed by another one also has
+            `lost_from`, the time at which its last surviving step ended. If both starts were on the same
             instances, the earlier one also has `restarted_from`, the time of its last line.
         stall_seconds: seconds that checkpoints blocked the training.
         newest: newest value of each metric, of at most 50 metrics.
@@ -87,7 +88,8 @@ class TrainingEvents:
     def read(self, line: LogLine) -> None:
         """Read one line of the log.
 
-        A line that is too long or has no prefix of Trainyard is kept only in the tail, which cuts long lines.
+        Every line is added to `log_tail`, cut to 4,000 characters. A line that is too long, or that does not begin
+        with Trainyard's prefix, has no other effect.
         """
         self.log_tail.append(replace(line, text=line.text[:LONGEST_LINE]))
         text = without_rank(line.text)
@@ -111,7 +113,10 @@ class TrainingEvents:
             self._last_at = event.time
 
     def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
-        """Return whether the web page must drop its points, and the points that it must add.
+        """Return (is_reset, rows) for the curve on the web page.
+
+        If `is_reset` is true, the stride has changed: the page must replace all its points with `rows`. Otherwise
+        `rows` has only the points after the page's last one.
 
         Args:
             after: index of the page's last point; -1 if it has none.

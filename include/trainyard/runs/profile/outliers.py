@@ -26,10 +26,11 @@ class Outlier:
     Attributes:
         seconds: duration on the slowest rank.
         median_seconds: median duration of the run's steps.
-        rank, part: of all ranks and parts of the step, the pair that exceeded its median the most. The excess of
-            `communication`, which includes waits for other ranks, counts half. `part` is None if parts were not
-            measured.
-        excess_seconds: seconds by which that part exceeded its median.
+        rank, part: the rank and the part of the step with the largest excess. The excess is the duration of a
+            part on a rank minus the median duration of this part on this rank. The excess of `communication`,
+            which includes waits for other ranks, is halved for this comparison. `part` is None if parts were
+            not measured.
+        excess_seconds: the excess of that part on that rank, in seconds, not halved.
         beside: another event at that time, such as a checkpoint.
     """
 

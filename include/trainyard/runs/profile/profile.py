@@ -54,11 +54,12 @@ class AttemptBegin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWait:
-    """Straggler measure of a rank: time before the first collective, and mean time blocked by collectives per step.
+    """Straggler measure of a rank.
 
     Attributes:
-        local_seconds: median seconds before the first collective; None if not measured.
+        local_seconds: median seconds of a step before the first collective; None if not measured.
         score: the fastest rank's `local_seconds` divided by this rank's; 1 for the fastest rank.
+        waited_seconds: mean seconds per step during which collectives blocked the rank.
         points: (step, local seconds), thinned.
         issue: the issue of rule Straggler; empty if there is none.
     """

@@ -61,11 +61,14 @@ def step_times(records: Iterable[Record]) -> list[StepTime]:
 
     Steps that a restart discarded are left out. A repeated step has the time of its last repetition.
 
-    `communication` is the time that collectives block the rank. Outside of the backward pass it is measured. Within
-    the backward pass it is the wait for the slowest rank: the longest local time of the step minus the rank's own. The
-    wait is part of the measured backward time and is subtracted from it. The transfer itself stays in `backward`,
-    which it overlaps. Worked: backward 50 ms, local times 1 and 31 ms: the fast rank has 20 ms backward and 30 ms
-    communication.
+    `communication` is the time that collectives block the rank. Outside of the backward pass, this time is
+    measured. Within the backward pass, it is calculated as the wait for the slowest rank: the longest
+    `local_seconds` of any rank in this step, minus the rank's own. The measured backward time includes this
+    wait, so the wait is subtracted from `backward`. The transfer itself overlaps the backward pass and stays in
+    `backward`.
+
+    Worked example: two ranks measure a backward time of 50 ms, and their local times are 1 ms and 31 ms. The
+    first rank waits 30 ms, so its `backward` is 20 ms and its `communication` is 30 ms.
     """
     found = []
     for step, ranks in sorted(_surviving(records).items()):

@@ -1,4 +1,4 @@
-"""Chart of the steps of each attempt, kept and redone, as inline SVG with one row per attempt."""
+"""Chart with one row per attempt, which shows the attempt's kept and redone steps, as inline SVG."""
 
 from __future__ import annotations
 

@@ -123,10 +123,10 @@ def count_axis(most: int, *, start: float, end: float) -> Axis:
 
 
 def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: int) -> LogAxis:
-    """Return the logarithmic axis from exactly `low` to exactly `high`, both positive, `low` below `high`.
+    """Return the logarithmic axis from exactly `low` to exactly `high`, with 0 < `low` < `high`.
 
-    The ticks are 1, 2 and 5 times the powers of ten. If these are more than `num_ticks`, they are 1 and 3 times the
-    powers of ten, or the powers alone.
+    The ticks are 1, 2 and 5 times the powers of ten. If there are more than `num_ticks` of them, 1 and 3 times
+    the powers are used. If there are still too many, the powers alone are used.
     """
     ticks: tuple[float, ...] = ()
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -147,8 +147,8 @@ def linear_axis(
 ) -> Axis:
     """Return the axis of the values, with a margin of 6 % of their spread at both ends.
 
-    With `from_zero`, the axis begins at 0, or at the lowest value if that is negative. An axis whose lowest value is 0
-    also begins there.
+    With `from_zero`, the axis begins at 0, or at the lowest value if that is negative, without a margin at that
+    end. Without `from_zero`, the margin at the lower end is omitted if the lowest value is 0.
     """
     low, high = min(values), max(values)
     if from_zero:

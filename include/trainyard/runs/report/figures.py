@@ -158,7 +158,8 @@ def _break_label(one: Attempt, then: Attempt) -> str:
 def _redone(record: RunRecord, kept: tuple[Point, ...]) -> Iterator[Series]:
     """Yield a curve for each attempt whose last steps were redone later.
 
-    The curve has the losses that the attempt logged for these steps. It begins at the last point of `kept` before them.
+    The curve has the losses that the attempt logged for these steps. Its first point is the point of the run's
+    loss curve (`kept`) just before these steps.
     """
     continuity = continuity_of(record)
     for attempt in continuity.attempts if continuity else ():

@@ -1,4 +1,4 @@
-"""Vertical marks in a line chart, such as interruptions, with the steps that were redone."""
+"""Vertical marks in a line chart, such as interruptions. A mark can also shade the steps that were redone."""
 
 from __future__ import annotations
 

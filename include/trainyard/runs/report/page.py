@@ -111,9 +111,9 @@ class RulesView:
 def rules_view(record: RunRecord) -> RulesView | None:
     """Return the rules section; None if there is nothing to report.
 
-    If the task `watch_rules` failed, the section begins with this failure. A run without verdicts has a
-    section only after such a failure, or if it ran a user's script. The section then gives the reason for the
-    missing verdicts.
+    If the task `watch_rules` failed, the section begins with this failure. For a run without verdicts, there is
+    a section in two cases: this task failed, or the run used a user's script. The section then gives the reason
+    for the missing verdicts.
     """
     if record.rules is None or not record.rules["verdicts"]:
         if record.has_failed_watch:

@@ -20,10 +20,10 @@ _FOLDER = Path(__file__).parent
 
 
 def page_template(path: Path, **filters: Callable[..., str]) -> Template:
-    """Return the template at `path`, which may include files of the same folder, and use `shared.html.jinja`.
+    """Return the template at `path`. It can include files of the same folder, and use `shared.html.jinja`.
 
-    It has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds), and those of `filters`.
-    An undefined name is an error.
+    The template has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds). The
+    argument `filters` adds more filters by name. An undefined name in the template is an error.
     """
     environment = Environment(
         loader=FileSystemLoader([path.parent, _FOLDER]),

@@ -48,7 +48,7 @@ def y_axis(values: list[float], frame: Frame, *, from_zero: bool = False) -> tup
 
 
 def grid_lines(y: Scale, frame: Frame) -> list[Markup]:
-    """Return a line per tick of the y axis, and the x axis."""
+    """Return a horizontal line for each tick of the y axis, and the line of the x axis itself."""
     row = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     right, base = frame.width - frame.right, frame.height - frame.bottom
     lines = [row.format(frame.left, right, y.pixel(t), y.pixel(t)) for t in y.ticks]
@@ -61,7 +61,7 @@ def grid_lines(y: Scale, frame: Frame) -> list[Markup]:
 
 
 def column_grid(x: Scale, *, top: float, base: float, label: str) -> list[Markup]:
-    """Return a vertical line per tick of the x axis from `top` to `base`, and the axis's labels."""
+    """Return a vertical line from `top` to `base` for each tick of the x axis, and the labels of that axis."""
     line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
     return [
         *(line.format(x.pixel(tick), top, base) for tick in x.ticks),

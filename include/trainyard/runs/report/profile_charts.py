@@ -31,7 +31,7 @@ _CURVES = ("train", "validation", "rate", "speed", "norm")
 
 
 def steps_chart(profile: Profile) -> Figure:
-    """Return the chart of step time by part over the steps, averaged over all ranks."""
+    """Return the chart of the mean step time of all ranks: steps on the x axis, one stacked area per part."""
     title = "Step time over the steps, mean of all ranks"
     if not profile.bins:
         return Figure(title=title, why_none=profile.why_no_steps, is_wide=True)
@@ -87,7 +87,7 @@ def shares_chart(summary: Mapping[str, Any]) -> Figure:
 
 
 def local_chart(profile: Profile) -> Figure:
-    """Return the chart of each rank's time before the first collective, over the steps."""
+    """Return the chart of each rank's time before the first collective of a step, with steps on the x axis."""
     title = "Time before the first collective, by rank"
     if profile.why_no_stragglers:
         return Figure(title=title, why_none=profile.why_no_stragglers, is_wide=True)

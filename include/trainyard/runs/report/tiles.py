@@ -68,7 +68,10 @@ def _test_tile(record: RunRecord) -> Tile | None:
 
 
 def _own_metric_tile(metrics: Mapping[str, Any]) -> Tile | None:
-    """Return the first metric of a user's evaluation, with the next two in its note; None without metrics."""
+    """Return a tile with the first metric of a user's evaluation; None without metrics.
+
+    The tile's note has the next two metrics.
+    """
     found = [(name, value) for name, value in metrics.items() if value is not None]
     if not found:
         return None

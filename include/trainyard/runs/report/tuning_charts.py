@@ -114,7 +114,10 @@ def against(
 
 
 def importance_bars(shares: Sequence[Mapping[str, Any]], *, width: int) -> Markup:
-    """Return a bar per hyperparameter's importance, with a line from its lower to its upper quartile."""
+    """Return a chart with one bar for the importance of each hyperparameter.
+
+    A line over the bar spans the quartiles of the importance over resampled trials.
+    """
     bars = []
     for each in shares:
         value, low, high = (100 * each[name] for name in ("share", "low", "high"))

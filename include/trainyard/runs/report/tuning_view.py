@@ -1,4 +1,8 @@
-"""Search section of the page: the winner with reasons, trials, importance, cost, and the reason for the end."""
+"""Section of the page on a hyperparameter search.
+
+It has the winner and the reasons for it, the trials, the importance of the hyperparameters, the cost, and
+the reason for which the search ended.
+"""
 
 from __future__ import annotations
 
@@ -295,7 +299,7 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialV
 
 
 def _short_name(job: str, found: Mapping[str, Any]) -> str:
-    """Return the name of a trial's job without the search's name, with which it begins."""
+    """Return the name of a trial's job without its prefix, which is the name of the search."""
     search = found["result"]["tuning_job_name"] if found["result"] else ""
     return job.removeprefix(f"{search}-") if search else job
 

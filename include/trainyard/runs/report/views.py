@@ -49,7 +49,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitView:
-    """Shards of one split: totals, excess of the largest over the mean, and sizes as shares of the largest."""
+    """Shards of one split: their totals, and a comparison of their sizes.
+
+    Attributes:
+        spread: excess of the largest size over the mean size, as text such as `+3.1%`.
+        shares: for each shard, its size as a share of the largest size, and a text with its file and size.
+    """
 
     name: str
     num_shards: int
@@ -139,7 +144,7 @@ def verdict_view(record: RunRecord) -> FailureView | None:
 
 
 def money_view(record: RunRecord) -> FailureView | None:
-    """Return the stop of a training by its cost cap, or because of idle accelerators; None if it ended otherwise."""
+    """Return the section for a training that its cost cap or idle accelerators ended; None for any other end."""
     stop = record.cap_stop or record.idle_stop
     if stop is None:
         return None
@@ -253,7 +258,11 @@ def dataset_rows(record: RunRecord) -> list[Row]:
 
 
 def _mixture_rows(record: RunRecord, data: DatasetRecord) -> list[tuple[str, str | None]]:
-    """Return each source of a mixture with its share, and its passes in the trained steps."""
+    """Return a row for each source of a mixture.
+
+    A row has the source's share of the samples. If known, it also has the number of passes over the source's
+    data in the steps that the training completed.
+    """
     measured = record.continuity or {}
     trained, batch = measured.get("final_step"), measured.get("global_batch_size")
     length = record.conf.get("sequence_length")
@@ -376,7 +385,7 @@ def conf_rows(record: RunRecord) -> list[Row]:
 
 
 def job_state(job: JobRecord) -> tuple[str, str]:
-    """Return a job's status as text, and its tone, the CSS class of its color.
+    """Return a job's status as text, and its tone. The tone is the CSS class that sets the color.
 
     The text has the secondary status in brackets if it differs from the status. The tone is `good` for a job
     that succeeded, `bad` for one that ended otherwise, and `warn` for one that has not ended.

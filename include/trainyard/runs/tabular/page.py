@@ -59,8 +59,8 @@ def render_tabular_html(record: TabularRecord) -> str:
 def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
     """Return the bars of the best candidates, at most `MOST_CANDIDATES`, the best first.
 
-    The length of a bar follows from the objective: 100 for the best candidate, and 5 for the worst of these
-    if it is not as good. It is 0 for a candidate without an objective.
+    The length of a bar depends linearly on the objective: 100 for the best candidate, and 5 for the worst one
+    shown. If all objectives are equal, the length is 100. A candidate without an objective has length 0.
     """
     shown = record.candidates[:MOST_CANDIDATES]
     values = [float(each["value"]) for each in shown if each["value"] is not None]

@@ -116,7 +116,10 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
 
 
 def trainer_findings(value: object) -> Iterator[Finding]:
-    """Yield the faults of a `ds_config` for train_sft.py: a mapping or its JSON text, with a stage of 1, 2 or 3."""
+    """Yield the faults of a `ds_config` for train_sft.py.
+
+    The value must be a mapping or its JSON text, and its ZeRO stage must be 1, 2 or 3.
+    """
     config = _decoded(value)
     if not isinstance(config, Mapping):
         yield _mistyped(WHERE, value, "a JSON object")

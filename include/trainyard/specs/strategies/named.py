@@ -1,4 +1,4 @@
-"""Distributions by the name of their strategy, for a choice from a list."""
+"""Strategies by name, each with its SDK `distribution`, so that a run's params can name a strategy."""
 
 from __future__ import annotations
 

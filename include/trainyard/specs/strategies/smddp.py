@@ -1,4 +1,7 @@
-"""SageMaker's data parallel library (SMDDP), under its launcher smddprun or torchrun; `pytorchddp` under smddprun."""
+"""SageMaker's data parallel library (SMDDP), under its own launcher smddprun or under torchrun.
+
+The module also contains `pytorchddp`: native DDP under smddprun.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,10 @@ class SmDataParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmDataParallelUnderTorchrun:
-    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts ranks, and the script imports `torch_smddp`.
+    """SMDDP's collectives for FSDP and ZeRO (AllGather), under torchrun. The script imports `torch_smddp`.
 
-    For P5 instances, the SDK v2 sends this form and not that of MPI. But SMDDP does not run on P5, and the linter
-    reports the combination.
+    For P5 instances, the SDK v2 sends only the hyperparameters of this strategy, not those for smddprun
+    (mpirun). But SMDDP does not run on P5, and the linter reports the combination.
     """
 
     name: ClassVar[str] = "smddp_torchrun"

@@ -1,7 +1,8 @@
 """SageMaker's model parallel library, version 1 (archived by AWS): pipeline and tensor parallelism under MPI.
 
-Keys: `smd_model_parallel_general.rst` of the SDK v2; limits: `fw_utils.validate_mp_config` there. The library raises
-for an unknown key in the container; here the key is rejected before the job is created.
+The keys are those of `smd_model_parallel_general.rst` of the SDK v2, and the limits those of
+`fw_utils.validate_mp_config` in that SDK. The library raises an error in the container if a key is unknown.
+This module rejects such a key before the job is created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Report task of an `autopilot_tabular` run: the results as a page and as data, also of a failed run."""
+"""Report task of an `autopilot_tabular` run: writes the results as a page and as data, even if the run failed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def cell_spec(
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
     """Yield the findings on the trainings of a comparison: from their specs, the linter and their scripts.
 
-    An invalid conf yields nothing: the comparison's plan reports it, with the findings on the conf itself.
+    If the conf itself is invalid, nothing is yielded: the planning of the comparison reports its faults.
 
     Args:
         params: the run's params.

@@ -1,4 +1,4 @@
-"""Preflight of a comparison: the check of all cells before any of them is paid for."""
+"""Preflight of a comparison: the check of all its trainings (cells) before any of them costs money."""
 
 from __future__ import annotations
 

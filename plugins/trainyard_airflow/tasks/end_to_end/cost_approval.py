@@ -30,9 +30,10 @@ def ask_for_approval(
     result: Mapping[str, Any],
     send: Callable[[Notice], object] | None = None,
 ) -> None:
-    """Suspend the task until a person has answered, if the run's expected cost exceeds its limit or is unknown.
+    """If a run's cost must be approved, suspend the task until a person has answered.
 
-    Without `approval_above_usd` in the conf, no approval is needed.
+    An approval is needed if the expected cost exceeds the conf's `approval_above_usd`, or is unknown. Without
+    `approval_above_usd` in the conf, no approval is needed, and the function returns.
 
     Args:
         context: preflight's context.

@@ -103,12 +103,13 @@ def write_proof(
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None, *, has_failed_watch: bool
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the verdicts that were written while the training ran, and the jobs that were not watched to their end.
+    """Return the verdicts written during the training, and the names of the jobs not watched to their end.
 
     For a job that was not watched to its end, the verdicts are those written before its watch failed.
 
-    If no job has verdicts on its ranks' statistics or from the service's rules, the verdicts are None; the list of jobs
-    is then empty, unless the watch failed.
+    If no job has verdicts on its ranks' statistics or from the service's rules, the verdicts are None. The list
+    of names is then empty too, unless `has_failed_watch` is set. Without `output`, the
+    result is None and an empty list.
     """
     if output is None:
         return None, []

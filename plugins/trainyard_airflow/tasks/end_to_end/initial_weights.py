@@ -1,4 +1,7 @@
-"""Findings on the model in S3 whose weights a training begins with, before anything is paid."""
+"""Findings on the model in S3 that provides a training's initial weights.
+
+Preflight reports them before anything is paid.
+"""
 
 from __future__ import annotations
 

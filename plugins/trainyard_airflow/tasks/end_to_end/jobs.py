@@ -105,8 +105,8 @@ def training_spec(
         task_id: id of the task, part of the prefix of its checkpoints.
         budget_usd: limit for the cost of all attempts; None = no limit.
         max_cost_usd: rest of the run's cost cap for all attempts; None = no cap.
-        measures_test_split: whether to evaluate the test split as the training's last step, if the
-            plan of the evaluation chooses this place; False = never.
+        measures_test_split: True = the job evaluates the test split as its last step, if `plan_evaluation`
+            chooses the training job for the evaluation; False = never.
     """
     hyperparameters = training_hyperparameters(conf)
     splits = ["train", "validation", INDEX]

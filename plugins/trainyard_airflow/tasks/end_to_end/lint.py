@@ -65,7 +65,9 @@ def training_findings(
     *,
     reported_by_plan: Collection[str] = REPORTED_BY_PLAN,
 ) -> tuple[Finding, ...]:
-    """Return the findings on settings of a training that AWS would reject, ignore or mishandle, and on its rules.
+    """Return the findings on the rules and the settings of a training.
+
+    A setting has a finding if AWS would reject, ignore or mishandle it.
 
     Args:
         conf: the run's conf.

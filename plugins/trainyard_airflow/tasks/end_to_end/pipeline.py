@@ -44,7 +44,8 @@ def training_pipeline(
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
         aws_conn_id: the connection of all tasks, such as a team's connection.
-        defaults: defaults of the form's fields, by the names of the REST conf; they override Trainyard's defaults.
+        defaults: default values by the name of the form's field, as in the REST conf; they override Trainyard's
+            defaults.
         prepare: creates a task before `shard`, such as a Glue job that writes the source; see `Stages`.
         shard: replaces the run's own sharding, such as by a data set that exists; see `Stages`.
         evaluate: replaces the run's own evaluation, or leaves it out; see `Stages`.
@@ -53,8 +54,9 @@ def training_pipeline(
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
 
     Raises:
-        SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them. Or a
-            stage is invalid. Airflow reports it as the import error of the DAG file.
+        SpecError: a stage is invalid, or `defaults` has unknown names or values that the form would reject. The
+            error lists all faults of the stages or of the defaults. Airflow reports it as the import error of
+            the DAG file.
     """
     form = FORM.with_defaults(defaults or {}, subject=f"training_pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments, aws_conn_id=aws_conn_id)

@@ -1,4 +1,7 @@
-"""`PlanOperator` and its params: ranked plans of a training, as a table in the log and as a result; starts no job."""
+"""`PlanOperator`, which ranks plans of a training, and the params of its DAG.
+
+The task logs the plans as a table and returns them. It starts no job.
+"""
 
 from __future__ import annotations
 

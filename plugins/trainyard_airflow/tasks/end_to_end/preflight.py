@@ -317,7 +317,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def limit_findings(
         self, conf: Any, place: Mapping[str, str], *, ceiling_usd: float | None
     ) -> list[Finding]:
-        """Return the violations of the connection's limits by the run's jobs and its maximum cost.
+        """Return the findings on limits of the connection that the run's jobs or the run's maximum cost violate.
+
+        The findings on the images and instance types for serving are included.
 
         Args:
             conf: the run's conf.
@@ -343,7 +345,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         *,
         ceiling_usd: float | None,
     ) -> RunEstimate | None:
-        """Return the run's estimate from earlier runs; None for a comparison or another run without a `BaseRunConf`."""
+        """Return the run's estimate from the measurements of earlier runs.
+
+        The result is None if `conf` is not a `BaseRunConf`. An example is the `ComparisonConf` of a run that
+        compares several trainings.
+        """
         from trainyard.planning.estimate.run_estimate import estimate_run
         from trainyard_airflow.hooks.measurements import measurements_of
 
@@ -356,7 +362,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return estimate_run(conf, history=history, ceiling_usd=ceiling_usd)
 
     def plan_findings(self, conf: Any, estimate: RunEstimate | None) -> list[Finding]:
-        """Return the findings on the training plans of the run's capacity ladder.
+        """Return the findings on the SageMaker training plans that the entries of the run's capacity ladder name.
 
         Raises:
             ConnectionError: the service did not answer; the same call may succeed later.
@@ -680,7 +686,10 @@ class _Findings:
 
 
 def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> Iterable[Finding]:
-    """Return the findings on the topic; none if `notifications` is invalid, which the plan reports."""
+    """Return the findings on the SNS topic of `notifications`.
+
+    If `notifications` is invalid, the result is empty, because the run's plan reports that fault.
+    """
     from trainyard_airflow.hooks import account_check
 
     try:

@@ -26,7 +26,7 @@ APPROVE, REJECT = "Register the model", "Do not register it"
 
 
 class RegisterIfGoodOperator(RegisterModelOperator):
-    """Registers a run's model if it meets the conf's `condition`, or always without a condition.
+    """Registers a run's model if it meets the conf's `condition`. Without a condition, every model is registered.
 
     If the conf has `approval`, a person must approve the registration first.
     """

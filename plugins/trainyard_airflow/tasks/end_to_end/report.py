@@ -353,8 +353,10 @@ def notify_failure(
 
     Args:
         clients: clients of the connection.
-        failure: `task_id` and the error as `TrainingRunError.to_dict()`; None if the run did not fail.
-        notifications: the conf's field, also if preflight rejected the conf.
+        failure: the failed task's `task_id`, with the fields of its error from `TrainingRunError.to_dict()`;
+            None if the run did not fail.
+        notifications: the field `notifications` of the conf, which may be one that preflight rejected; None =
+            no message.
         paths: S3 prefixes of the run.
         try_number: try of the failed task.
         report: the report's address.
@@ -405,7 +407,7 @@ def notify_stop(
 
 
 def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
-    """Return the run's result for the span of its last task."""
+    """Return the run's result as attributes for the OpenTelemetry span of the run's last task."""
     return {
         "trainyard.run.status": record.status,
         "trainyard.run.cost_usd": record.cost.get("total_usd"),

@@ -99,7 +99,7 @@ class Stages:
             raise SpecError(findings, subject=subject)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield an error for each param without effect, because the author replaced or left out its task."""
+        """Yield an error for each param that has no effect because the DAG's author replaced or left out its task."""
         for stage, names in _SETTINGS.items():
             if (use := self.use(stage)) is StageUse.OWN:
                 continue

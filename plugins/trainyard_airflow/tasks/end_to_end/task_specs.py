@@ -160,8 +160,8 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 def _trained(context: Context) -> tuple[RunConf, TuningResult | None]:
     """Return the conf with the best trial's hyperparameters, and the result of the search.
 
-    Without a search, the conf is the run's own, and the result is None. Read budgets from the run's
-    own conf, because the conf with a trial's hyperparameters has no search.
+    Without a search, the conf is the run's own, and the result is None. In the returned conf, `tune`
+    is always False. Callers therefore calculate budgets from the run's own conf, which has the search.
     """
     conf = RunState.of(context).conf
     if not conf.tune:
@@ -171,7 +171,10 @@ def _trained(context: Context) -> tuple[RunConf, TuningResult | None]:
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
-    """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
+    """Return the plan for the evaluation of rules during the training, as `WatchPlan.to_dict()`.
+
+    The result is None if the training is not watched.
+    """
     conf = RunState.of(context).conf
     return watch_plan(conf, on_stop=conf.on_rule_stop)
 

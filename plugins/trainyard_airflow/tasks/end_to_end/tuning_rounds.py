@@ -198,7 +198,9 @@ class ChooseTrialOperator(ConnectedOperator):
 
 
 class Rounds:
-    """Stored trials and results of the rounds, one JSON object in S3 each.
+    """Trials and results of the rounds, stored in S3.
+
+    Each round has a JSON object for its trials and one for its results.
 
     Each method raises a TrainingRunError if S3 rejects a call.
     """

@@ -64,7 +64,8 @@ class CheckDataOperator(ConnectedOperator):
     def _model_findings(self, conf: ScriptConf, num_parameters: float | None) -> Iterator[Finding]:
         """Yield an error if the jobs' memory cannot hold the model, or if a new adapter has a wrong base.
 
-        The base of a new adapter must be `base_model`. It is another model if `init_from` is a whole model.
+        The base of a new adapter must be `base_model`. If `init_from` is a whole model, the adapter would be
+        trained on that model instead, which is an error.
         """
         from trainyard.planning.fine_tune_memory import memory_findings  # a DAG file imports this
         from trainyard.sharding.stored_model import is_adapter

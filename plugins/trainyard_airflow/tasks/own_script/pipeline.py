@@ -67,25 +67,26 @@ def script_pipeline(
     estimator: Mapping[str, Any] | None = None,
     **defaults: Any,
 ) -> DAG:
-    """Return a DAG that trains with a user's own script, watches the training, and evaluates and registers the model.
+    """Return a DAG that trains with a user's script, watches the training, and evaluates and registers the model.
 
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
         aws_conn_id: the connection of all tasks, such as a team's connection.
-        prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data; see `Stages`.
+        prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data; see
+            `Stages`.
         evaluate: replaces the run's own evaluation, or leaves it out; see `Stages`.
         register: replaces the run's own registration, or leaves it out; see `Stages`.
         schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
         recipe: form, first task and check of a family of runs, such as fine-tuning.
         estimator: keyword arguments of an estimator of SDK v2, as defaults of the form's fields.
-        defaults: defaults of the form's fields, by the names of the REST conf: entry_point, source_dir, ... They
-            override those of `estimator`.
+        defaults: default values by the name of the form's field, as in the REST conf: entry_point, source_dir,
+            ... They override those of `estimator`.
 
     Raises:
-        SpecError: `defaults` or `estimator` has unknown names, values that the form would reject, or settings that the
-            run sets itself; it lists all of them. Or a stage is invalid. Airflow reports it as the import error of the
-            DAG file.
+        SpecError: a stage is invalid, or `defaults` or `estimator` has unknown names, values that the form
+            would reject, or settings that the run sets itself. The error lists all faults of the same kind.
+            Airflow reports it as the import error of the DAG file.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
     form = recipe.preflight.form.with_defaults(given, subject=f"pipeline {dag_id}")

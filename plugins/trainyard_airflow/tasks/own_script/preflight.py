@@ -119,7 +119,10 @@ class ScriptPreflightOperator(PreflightOperator):
     def limit_findings(
         self, conf: ScriptConf, place: Mapping[str, str], *, ceiling_usd: float | None
     ) -> list[Finding]:
-        """Return the violations of the connection's limits by the run's jobs, data, cost and network settings."""
+        """Return the findings on limits of the connection that the run's jobs, data, cost or network settings violate.
+
+        The findings on the images and instance types for serving are included.
+        """
         from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
 
         limits = self.clients.job_limits

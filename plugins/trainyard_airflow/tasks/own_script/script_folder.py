@@ -104,7 +104,11 @@ def _leads_out(entry_point: str) -> bool:
 
 
 def _is_of_scripts(folder: Path, project: Path) -> bool:
-    """Return whether a project folder may have scripts: not Airflow's, not hidden, and not named like credentials."""
+    """Return whether a folder of the project is allowed as a folder of scripts.
+
+    A folder is not allowed if it is in one of Airflow's folders (`OF_AIRFLOW`), or if a part of its path is
+    hidden or is a usual name for credentials.
+    """
     parts = folder.relative_to(project).parts
     hidden = any(each.startswith(".") for each in parts)
     return not hidden and parts[0] not in OF_AIRFLOW and CREDENTIAL_NAMES.isdisjoint(parts)

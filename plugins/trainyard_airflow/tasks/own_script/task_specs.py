@@ -67,7 +67,10 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
-    """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
+    """Return the plan for the evaluation of rules during the training, as `WatchPlan.to_dict()`.
+
+    The result is None if the training is not watched.
+    """
     return watch_plan(RunState.of_script(context).conf)
 
 

@@ -66,13 +66,14 @@ class ClosingReportOperator(ConnectedOperator):
 
     @contextmanager
     def _unless_preflight_failed(self, state: Mapping[str, Any] | None) -> Iterator[None]:
-        """Skip the task if preflight failed and the block cannot write the report.
+        """Skip the task if preflight failed and the body of the `with` statement cannot write the report.
 
         Args:
             state: preflight's result; empty or None if it failed.
 
         Raises:
-            AirflowSkipException: preflight failed, and the report cannot be written; preflight's error has the reason.
+            AirflowSkipException: preflight failed, and the report cannot be written; preflight's error has the
+                reason.
             TrainingRunError: the report cannot be written although preflight succeeded.
             BotoCoreError: AWS did not answer, although preflight succeeded.
         """

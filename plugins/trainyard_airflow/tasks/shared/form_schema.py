@@ -57,11 +57,12 @@ def exactly(pattern: str) -> str:
 def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with a minimum and maximum for every number, and a maximum length for every text.
 
-    NaN passes all bounds, even contradictory ones. The schema therefore rejects numbers that pass both >= 1 and <= 0.
+    NaN counts as within any bounds, even contradictory ones. No real number is both >= 1 and <= 0, so the
+    schema rejects NaN by rejecting every number that passes both.
 
     Args:
-        name: the param's name, for its own bounds.
-        schema: the schema; its own bounds are kept.
+        name: the param's name, which selects the bounds in `trainyard.specs.limits`.
+        schema: the schema; bounds that it already has are kept.
     """
     bounded = dict(schema)
     for key in ("items", "additionalProperties"):

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def _reject_unknown_params(context: Context) -> None:
-    """Raise an error if the run's conf has keys that are not params of the DAG; pass it to an operator's `pre_execute`.
+    """Raise an error if the run's conf has keys that are not params of the DAG.
 
-    Airflow itself accepts such keys, so a misspelt param would have no effect. Do not use this
-    check in a DAG that reads other keys of the conf, because it rejects them.
+    This function is meant as the `pre_execute` of an operator. Airflow itself accepts such keys, so a misspelt
+    param would have no effect. Do not use this check in a DAG that reads further keys of the conf: the check
+    rejects them.
 
     Raises:
         SpecError: there are unknown keys; it names the nearest param of each.

@@ -74,7 +74,7 @@ def creator_of(paths: RunPaths) -> str:
 
 
 def data_observations(dataset: Mapping[str, Any]) -> str:
-    """Return the rows and tokens of each split, and the fingerprint, of a sharded data set in one line."""
+    """Return one line with the fingerprint of a sharded data set, and the number of rows and tokens of each split."""
     splits = (dataset.get("splits") or {}).items()
     parts = [f"{name}: {_size(split)}" for name, split in splits]
     return "; ".join([*parts, f"data fingerprint {dataset['fingerprint']}"])

@@ -1,4 +1,4 @@
-"""Findings for the violations of a JSON schema by a conf."""
+"""Findings on a conf that violates the JSON schemas of its params."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def conf_findings(
 
 
 def value_findings(name: str, schema: Mapping[str, Any], value: object) -> Iterator[Finding]:
-    """Yield a finding for each violation of the schema of the param `name` by a value."""
+    """Yield a finding for each way in which a value violates the schema of the param `name`."""
     from jsonschema import FormatChecker  # a DAG file imports this module
     from jsonschema.validators import validator_for
 
@@ -86,7 +86,10 @@ def _finding(name: str, error: ValidationError) -> Finding:
 
 
 def _words(name: str, rule: str, limit: Any, error: ValidationError) -> tuple[str, str | None]:
-    """Return the texts `what` and `allowed` of the finding on a violated rule of a param's schema."""
+    """Return the finding's texts `what` and `allowed` for a value that violates the schema of the param `name`.
+
+    `rule` is the violated keyword of the schema, such as `minimum`, and `limit` is the keyword's value.
+    """
     if rule in _BOUNDS:
         what, allowed = _BOUNDS[rule]
         return what, allowed.format(limit)

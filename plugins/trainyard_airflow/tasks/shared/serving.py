@@ -57,7 +57,10 @@ def run_serving(conf: BaseRunConf, *, region: str, trained_on: str) -> Serving |
 
 
 def has_our_handlers(conf: ScriptConf) -> bool:
-    """Return whether the run is a fine-tuning with a merged model, whose archive gets Trainyard's serving handlers."""
+    """Return whether the archive of the run's model gets Trainyard's serving handlers.
+
+    It gets them if the run is a fine-tuning with a merged model.
+    """
     is_fine_tuning = (conf.source_dir, conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
     return is_fine_tuning and conf.hyperparameters.get("artifact", "merged") == "merged"
 

@@ -19,7 +19,7 @@ FAILURE_XCOM_KEY = "failure"
 
 
 def note_start(context: Context) -> None:
-    """Push the start (epoch seconds) and number of the task's try as an XCom; an `on_execute_callback`.
+    """Push an XCom with the start (epoch seconds) and the number of the current try; an `on_execute_callback`.
 
     Airflow calls this again, with a new start, after each deferral. The first start of a try is kept.
     """
@@ -35,7 +35,7 @@ def note_start(context: Context) -> None:
 def note_failure(context: Context) -> None:
     """Push the error that failed the task as an XCom; an `on_failure_callback`.
 
-    For an `AirflowFailException`, which prevents retries, the error is its cause.
+    An `AirflowFailException` only prevents retries. If it has a cause, the cause is pushed instead.
     """
     ti: Any = context["ti"]
     error = context.get("exception")

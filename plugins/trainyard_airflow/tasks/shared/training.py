@@ -1,4 +1,4 @@
-"""Data on a run's training for other tasks: which rules watch it, and what a model's lineage has about it."""
+"""Data on a run's training for other tasks: the plan of its watch by rules, and its part of a model's lineage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def watch_plan(
     conf: BaseRunConf, *, on_stop: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
+    """Return the plan by which rules watch the training, in the format of `WatchPlan.to_dict`.
+
+    Return None if the conf requires no watch. `on_stop` is the reaction to a stop by a rule, if any
+    (`WatchPlan.on_stop`).
+    """
     if not conf.watch_rules:
         return None
     return WatchPlan(

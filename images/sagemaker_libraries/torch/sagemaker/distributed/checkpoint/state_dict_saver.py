@@ -43,10 +43,14 @@ def maybe_finalize_async_calls(
 
 
 def known(settings: dict[str, Any], storage: str) -> dict[str, Any]:
-    """Return the settings that torch.distributed.checkpoint accepts.
+    """Return those settings that torch.distributed.checkpoint accepts and that are not None.
+
+    Args:
+        settings: The keyword arguments of the call.
+        storage: Name of the accepted storage setting: `storage_writer` or `storage_reader`.
 
     Raises:
-        ValueError: The settings name S3. Save to a folder instead, which the platform uploads to S3.
+        ValueError: The settings refer to S3. Save to a folder instead, which the platform uploads to S3.
     """
     place = str(settings.get("checkpoint_id") or "")
     if place.startswith("s3://") or settings.get("s3_region"):
