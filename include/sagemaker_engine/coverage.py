@@ -60,7 +60,7 @@ ANSWERED = (
             *("ListTrainingPlans", "ExtendTrainingPlan", "DescribeTrainingPlanExtensionHistory"),
             *("DescribeReservedCapacity", "ListUltraServersByReservedCapacity"),
         ),
-        note="offers come from a catalogue; a clock that you can move opens a plan's windows, in which its jobs run",
+        note="offers come from a catalogue; jobs run in a plan's windows, whose clock you can move forward",
     ),
     OperationFamily(
         title="Processing jobs",
@@ -126,7 +126,7 @@ ANSWERED = (
         title="Endpoints: reads and deletion",
         effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
-        note="CreateEndpoint is rejected, so none is stored: the list is empty, and Describe and Delete find none",
+        note="CreateEndpoint is rejected, so no endpoint exists: the list is empty, and Describe and Delete fail",
     ),
 )
 
@@ -148,7 +148,7 @@ REJECTED = (
         r"Experiment|Trial|Lineage|Artifact|Association|Context$|Contexts$|Action$|Actions$",
         "the engine keeps no experiments, trials or lineage",
     ),
-    ("Search", r"^Search$|SearchSuggestions", "the engine has no search index; use the lists"),
+    ("Search", r"^Search$|SearchSuggestions", "the engine has no search index; use the List operations"),
     ("Feature store", r"Feature|Record", "the engine has no feature store"),
     (
         "Monitoring of models",
@@ -184,7 +184,7 @@ OWN_SERVICES: Mapping[str, str] = {
 OTHER_SERVICES: Mapping[str, str] = {
     "s3": "executed: objects are files that survive a restart",
     "logs": "executed for the log groups of jobs; other groups and streams are stored in memory",
-    "monitoring": "CloudWatch: the jobs' metrics are read from their files; alarms are stored in memory, and their "
+    "monitoring": "CloudWatch: a job's metrics are read from the job's files; alarms are stored in memory, and their "
     "state never changes",
     "iam": "roles and policies are stored in memory without effect, and SimulatePrincipalPolicy always returns "
     "`allowed`; enforced policies are set separately ([permissions](engine_access.md))",
@@ -199,7 +199,8 @@ REJECTED_MEMBERS: Mapping[str, str] = {
     "ExperimentConfig": "no experiment would list the job",
     "MlflowConfig": "no MLflow server would get the run",
     "ModelPackageConfig": "no model package would be registered; call CreateModelPackage after the job",
-    "ServerlessJobConfig": "it names a model of AWS's own; give AlgorithmSpecification and ResourceConfig",
+    "ServerlessJobConfig": "it names one of AWS's models, which the engine does not have; use AlgorithmSpecification "
+    "and ResourceConfig",
 }
 """Members of Create requests that are rejected, because the engine would not do what they request."""
 
@@ -207,7 +208,8 @@ SILENT_MEMBERS: Mapping[str, str] = {
     "VpcConfig, NetworkConfig.VpcConfig": "instances have a network of their own, not your subnets",
     "KmsKeyId, VolumeKmsKeyId, OutputDataConfig.KmsKeyId": "nothing is encrypted",
     "EnableInterContainerTrafficEncryption": "traffic between instances stays on this machine, in the clear",
-    "RemoteDebugConfig, InfraCheckConfig, SessionChainingConfig": "no session, no health check, no session tags",
+    "RemoteDebugConfig, InfraCheckConfig, SessionChainingConfig": "no debug session, no health check, no session tags, "
+    "in this order",
     "InstancePlacementConfig": "there is one machine",
 }
 """Members that are accepted and returned by Describe, but have no effect on a job."""
@@ -248,10 +250,11 @@ def _lines() -> Iterator[str]:
         "",
         "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
         "",
-        "Each operation of SageMaker is executed, or stored if it only describes something, or rejected with",
-        "`UnknownOperationException` (status 501) and the reason. An operation that is not rejected does its work,",
-        "except for the [members without an effect](#members-of-a-request). The [other services](#other-services)",
-        "do only what their table states.",
+        "The engine executes, stores or rejects each operation of SageMaker. *Executes* means that the engine does the",
+        "work. *Stores* means that it stores a description, such as that of a model, as AWS does.",
+        "A rejected operation fails with `UnknownOperationException` (status 501) and the reason. Executed and stored",
+        "operations ignore only the [members without an effect](#members-of-a-request). For the",
+        "[other services](#other-services), the engine does only what the table there states.",
         f"Of SageMaker's {total} operations, {total - rejected} are executed or stored, and {rejected} are rejected.",
         "",
         "## Executed and stored",
@@ -268,7 +271,7 @@ def _lines() -> Iterator[str]:
     order = [title for title, _, _ in REJECTED] + [OTHERS]
     for (title, reason), names in sorted(groups.items(), key=lambda each: order.index(each[0][0])):
         yield f"| {title} | {reason} | {', '.join(names)} |"
-    yield from ("", "## Members of a request", "Rejected at Create:", "")
+    yield from ("", "## Members of a request", "A Create request with one of these members is rejected:", "")
     yield from ("| Member | Why |", "|---|---|")
     yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
     yield from ("", "Accepted and returned by Describe, but without an effect here:", "")

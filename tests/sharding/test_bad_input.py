@@ -540,6 +540,19 @@ def test_large_whole_numbers_in_a_column_of_floats_are_read_beside_bad_lines(
     assert float(2**53 + 2) in {row[0] for row in store.table(result)}
 
 
+@pytest.mark.parametrize("options", [{}, {"sep": ";"}], ids=["plain", "csv_options"])
+def test_a_column_beside_the_text_may_change_its_type(
+    tmp_path: Path, store: Store, options: dict[str, str]
+) -> None:
+    sep = options.get("sep", ",")
+    rows = [f"word {at}{sep}{at}" for at in range(20_001)] + [f"last{sep}1.5", f"end{sep}x"]
+    (tmp_path / "t.csv").write_text("\n".join([f"text{sep}n", *rows]) + "\n")
+
+    result = store.shard(tmp_path / "t.csv", text_column="text", csv_options=options, **UNSPLIT)
+
+    assert result.index.bad_rows["count"] == 0
+
+
 @pytest.mark.parametrize("text_column", [None, "t"], ids=["category", "text"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 def test_parquet_strings_that_are_not_utf8_are_bad_rows(

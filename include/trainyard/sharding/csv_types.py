@@ -36,12 +36,13 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
     A column is numeric if at least nine in ten of its values are numbers; rows with other values are then bad
     rows. A column with whole numbers that have leading zeros, such as zip codes, is a column of strings. A
     column that has only `true` and `false` is boolean. If it also has any other value, it is a column of
-    strings. A column without values has type null.
+    strings. A column without values has type null. With `text_column`, all columns are strings, because only the text
+    is used.
 
     Raises:
         DataError: the column has whole numbers beyond 64 bits.
     """
-    if name in (*settings.category_columns, settings.text_column):
+    if settings.text_column or name in settings.category_columns:
         return pa.string()
     known = values.drop_null()
     if not len(known):
