@@ -148,7 +148,11 @@ REJECTED = (
         r"Experiment|Trial|Lineage|Artifact|Association|Context$|Contexts$|Action$|Actions$",
         "the engine keeps no experiments, trials or lineage",
     ),
-    ("Search", r"^Search$|SearchSuggestions", "the engine has no search index; use the List operations"),
+    (
+        "Search",
+        r"^Search$|SearchSuggestions",
+        "the engine has no search index; use the List operations",
+    ),
     ("Feature store", r"Feature|Record", "the engine has no feature store"),
     (
         "Monitoring of models",
@@ -271,7 +275,12 @@ def _lines() -> Iterator[str]:
     order = [title for title, _, _ in REJECTED] + [OTHERS]
     for (title, reason), names in sorted(groups.items(), key=lambda each: order.index(each[0][0])):
         yield f"| {title} | {reason} | {', '.join(names)} |"
-    yield from ("", "## Members of a request", "A Create request with one of these members is rejected:", "")
+    yield from (
+        "",
+        "## Members of a request",
+        "A Create request with one of these members is rejected:",
+        "",
+    )
     yield from ("| Member | Why |", "|---|---|")
     yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
     yield from ("", "Accepted and returned by Describe, but without an effect here:", "")

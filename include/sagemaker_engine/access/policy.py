@@ -169,7 +169,7 @@ def _statement(given: object, *, where: str) -> Statement:
         found = [key for key in pair if key in given]
         if len(found) != 1:
             raise PolicyError(
-                f"{where}: got {' and '.join(found) or 'neither'}; write either {' or '.join(pair)}"
+                f"{where}: write either {' or '.join(pair)}; got {' and '.join(found) or 'neither'}"
             )
     return Statement(
         effect=Effect(given["Effect"]),

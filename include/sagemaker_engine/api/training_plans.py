@@ -1,8 +1,8 @@
 """Operations on training plans: search of offers, purchase, extension, and descriptions.
 
 A plan is paid at once, so it is never Pending or Failed. Plans run on a clock of their own, which can be
-ahead of the clients' clocks (see `plans.clock`). Times in requests and responses are by
-the clients' clocks.
+ahead of the clients' clocks (see `plans.clock`). Times in requests and responses are those of the clients'
+clocks.
 """
 
 from __future__ import annotations

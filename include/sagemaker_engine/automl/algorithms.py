@@ -109,8 +109,9 @@ def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[s
     """Return the algorithm and the point (the hyperparameters) of the candidate after `history`.
 
     First, each algorithm gets one candidate with its default point. After that, every second candidate uses
-    the best algorithm so far, and the others use all algorithms in turn. Bayesian optimization proposes
-    the points of these later candidates.
+    the best algorithm so far, and the others use all algorithms in turn. The points of these later candidates
+    come from a Latin hypercube until `NUM_START` candidates of the algorithm have succeeded. From then on,
+    Bayesian optimization proposes them.
     """
     number = len(history)
     if number < len(plan.algorithms):

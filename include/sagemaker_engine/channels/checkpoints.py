@@ -72,7 +72,10 @@ class NotInS3Error(S3Error):
 
 
 class _CutError(Exception):
-    """The current upload was aborted without effect, because the file or the host no longer exists."""
+    """The current upload was aborted without effect.
+
+    The host or the file no longer exists, or the file has become shorter.
+    """
 
 
 class MirroredFolder:

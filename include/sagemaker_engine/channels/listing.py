@@ -150,8 +150,8 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
-                f"manifest {location.uri} has the entry {entry!r}; every entry after the first must be a string: a key "
-                "without the prefix of the first entry"
+                f"manifest {location.uri} has the entry {entry!r}, but every entry after the first must be a non-empty "
+                "string, the key of an object without the prefix of the first entry"
             )
         key = prefix.key + entry
         try:

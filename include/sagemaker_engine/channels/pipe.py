@@ -92,8 +92,8 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
             lines.append([_attribute(values, name) for name in names])
         except (ValueError, KeyError, TypeError) as error:
             raise InputDataError(
-                f"line {number} of augmented manifest {location.uri} is not a JSON object or lacks "
-                f"one of the attributes {', '.join(names)}: {error!r}"
+                f"line {number} of augmented manifest {location.uri} must be a JSON object with "
+                f"all of AttributeNames ({', '.join(names)}); reading the line raised {error!r}"
             ) from error
     return lines
 
@@ -189,7 +189,7 @@ class PipeFeeder(threading.Thread):
                 _forget_buffer(pipe)
             except (S3Error, OSError, EOFError, zlib.error) as error:
                 log.exception("%s cannot continue", self.name)
-                self.fault = _fault(f"cannot read {_place(record)} of epoch {epoch}", error)
+                self.fault = _fault(f"cannot read {_place(record)} in epoch {epoch}", error)
                 self._stopped.wait()  # Closing the pipe would signal to the reader that the data is complete.
                 _forget_buffer(pipe)
 

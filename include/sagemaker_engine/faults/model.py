@@ -105,9 +105,13 @@ class Moment:
         given = self.as_json()
         if len(given) != 1:
             got = " and ".join(given) or "nothing"
-            raise FaultError(f"at: got {got}; give exactly one of step, seconds, state")
+            raise FaultError(
+                f"field `at` of a fault: got {got}; give exactly one of step, seconds, state"
+            )
         if (self.step or 0) < 0 or (self.seconds or 0) < 0:
-            raise FaultError(f"at: got {given}; step and seconds must be at least 0")
+            raise FaultError(
+                f"field `at` of a fault: got {given}; step and seconds must be at least 0"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return the moment as JSON that `reader` accepts."""
@@ -186,7 +190,7 @@ class Fault:
         odd = [name for name, value in usual.items() if getattr(self, name) != value]
         if is_of_requests and odd:
             raise FaultError(
-                f"fault {self.id}: {self.what} applies to the requests of all clients; remove {', '.join(odd)}"
+                f"fault {self.id}: {self.what} applies to the requests of all clients; remove `{'`, `'.join(odd)}`"
             )
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(

@@ -97,7 +97,7 @@ def _faults(documents: Any) -> list[Fault]:
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
         raise FaultError(
-            f"faults: the id {', '.join(twice)} is given more than once; ids must be unique"
+            f"faults: got the id {', '.join(map(repr, twice))} more than once; ids must be unique"
         )
     return faults
 

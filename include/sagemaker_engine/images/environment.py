@@ -182,8 +182,8 @@ def adopt_programs(place: Path, base: Path) -> None:
     for name in NEEDED:
         if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
             raise BuildError(
-                f"{base / 'bin' / name} does not run with that environment's interpreter, so the "
-                "image cannot use it. The environment was probably moved: create it again (make setup)"
+                f"{base / 'bin' / name} does not run with the interpreter of its own environment, so "
+                "the image cannot use it. That environment was probably moved: create it again (make setup)"
             )
 
 

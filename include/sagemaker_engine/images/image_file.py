@@ -142,8 +142,8 @@ def _check_apart(image: ImageFile, other: ImageFile, repository: str) -> None:
     """
     if not (image.tags and other.tags) or set(image.tags) & set(other.tags):
         raise ImageFileError(
-            f"{_place(image.name)}: repository {repository!r} is also in {_place(other.name)}; name it in one of "
-            f"the files, or give each file its own `{MARK} tags = ...`"
+            f"{_place(image.name)}: repository {repository!r} is also in {_place(other.name)}; name it in only "
+            f"one of the files, or give each file its own `{MARK} tags = ...`"
         )
 
 
@@ -223,8 +223,9 @@ def _is_pinned(requirement: str) -> bool:
 def _setting(line: str, where: str) -> tuple[str, str]:
     key, equals, value = (part.strip() for part in line.removeprefix(MARK).partition("="))
     if key not in KEYS or not equals:
+        problem = "has no value" if key in KEYS else "has an unknown key"
         raise ImageFileError(
-            f"{where}: {line!r} is not a setting; write `{MARK} key = value` with one of {', '.join(KEYS)}"
+            f"{where}: {line!r} {problem}; write `{MARK} key = value`; allowed keys: {', '.join(KEYS)}"
         )
     return key, value
 
@@ -241,7 +242,7 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ImageFileError(f"{path}: not valid TOML: {error}") from error
+        raise ImageFileError(f"{path} is not valid TOML: {error}") from error
     if unknown := sorted(set(data) - {OWN_TABLE}):
         raise ImageFileError(f"{path}: unknown table {unknown[0]!r}; allowed: [{OWN_TABLE}]")
     images = data.get(OWN_TABLE, {})

@@ -84,8 +84,9 @@ def make_key(folder: Path, *, python: Path) -> Path:
         if made.returncode != 0:
             why = made.stderr.strip().rpartition("\n")[2]
             raise NoKeyError(
-                "an MPI launch connects the instances by ssh, for which the image needs the package `paramiko`; its "
-                f"{python} reports: {why}. Install paramiko in the image's environment (sagemaker-training requires it)"
+                "an MPI launch connects the instances by ssh and needs the package `paramiko` in the image; the "
+                f"image's {python} reports `{why}`. Install paramiko in the image's environment "
+                "(sagemaker-training requires it)"
             )
         with suppress(FileExistsError):  # another job has just created it
             os.link(fresh, key)

@@ -113,8 +113,8 @@ def _read_type(entry: dict[str, Any], index: int, known: set[str]) -> Reservable
         isinstance(servers, dict) and all(map(_is_count, servers.values()))
     ):
         raise CatalogueError(
-            f"{where}.ultra_servers: got {servers!r}; write an object that maps UltraServer types to numbers of "
-            "instances of 1 or more"
+            f"{where}.ultra_servers: got {servers!r}; write an object that maps each UltraServer type to its "
+            "number of instances, a whole number of 1 or more"
         )
     return ReservableType(**{**entry, "counts": tuple(counts)})
 

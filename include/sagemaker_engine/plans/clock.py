@@ -71,7 +71,7 @@ class PlanClock:
         advance_s = document.get(_ADVANCE, 0)
         if not is_amount(advance_s):
             raise CatalogueError(
-                f"{_ADVANCE}: got {advance_s!r}; write the seconds to move the clock ahead, 0 or more"
+                f"{_ADVANCE}: got {advance_s!r}; write the seconds to add to the clock, a finite number of 0 or more"
             )
         if _CATALOGUE in document:
             stored[_CATALOGUE] = as_json(read_catalogue(document[_CATALOGUE]))

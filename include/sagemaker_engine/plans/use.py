@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def plan_arn_of(request: Mapping[str, Any]) -> str | None:
     """Return the ARN of the plan in which a job runs, or None if the job has no plan.
 
-    If the request names plans in InstancePreferences, the job runs in the first plan of the first entry.
+    If the request has InstancePreferences, the job uses the first entry. If that entry names several plans,
+    the job runs in the first of them.
     """
     resources = request.get("ResourceConfig") or {}
     preferred: Mapping[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})

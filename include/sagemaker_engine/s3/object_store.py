@@ -174,9 +174,11 @@ class ObjectStore(BucketTable):
         return self.blobs.path(self.head(bucket, key).blob)
 
     def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:
-        """Make `target` a hard link to the object's file, or a copy if the file system allows no hard link.
+        """Make `target` a hard link to the object's file, or a copy if a hard link is not possible.
 
-        Writing to a hard link in place changes the stored object, so the caller must mount `target` read-only.
+        A hard link is not possible across file systems, or if the file system allows no further link. Writing to a
+        hard link in place changes the stored object. The caller must therefore show `target` to jobs only in a
+        read-only mount or as the lower layer of an overlay.
         """
         return self._with_blob(bucket, key, lambda path: _link_or_copy(path, target))[0]
 

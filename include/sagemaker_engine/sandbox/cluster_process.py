@@ -113,8 +113,8 @@ def _reap(names: dict[int, str], control: Control) -> None:
 def _bind_to_parent(parent: int, line: socket.socket) -> None:
     """Make this process end with its parent, even if the parent dies before this call.
 
-    If this process has its own PID namespace, it cannot see whether its parent, outside of it, is still alive.
-    So it sends a byte over the socket `line` and exits if the parent does not send one back.
+    This process sends a byte over the socket `line` and exits if the parent does not send one back. Without
+    this exchange, a process in its own PID namespace cannot detect that its parent outside is already dead.
     """
     linux.die_with_parent(parent)
     line.send(b".")
@@ -156,7 +156,7 @@ class Box:
         answer = os.read(self._up[0], 4000)
         if not answer.startswith(b"."):
             raise OSError(
-                f"instance {self.instance.name}: {answer.decode() or 'its process was killed during the set-up'}"
+                f"the set-up of instance {self.instance.name} failed: {answer.decode() or 'its process was killed'}"
             )
 
     def go_on(self) -> None:

@@ -160,8 +160,9 @@ class EgressProxy:
 
     def _check_address(self, host: str, address: str) -> None:
         if self._refuses(address):
+            target = host if host == address else f"{host} ({address})"
             raise ForbiddenTargetError(
-                f"a job cannot connect to {host} ({address}), which belongs to the machine that runs the engine. As on "
+                f"a job cannot connect to {target}: the address belongs to the machine that runs the engine. As on "
                 "AWS, a job reaches S3, SageMaker and the internet. Serve the data from another host, or pass it as a "
                 "channel."
             )

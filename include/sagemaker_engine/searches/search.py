@@ -152,7 +152,7 @@ class Search(ABC, Generic[Row, Job]):
         - A job that was not launched is launched. If the search is ending, its row is removed instead.
         - A deleted job is recorded as failed.
         - The result of a job that has ended is recorded.
-        - A job that the search has stopped but that is still in progress is stopped.
+        - A job whose stop is recorded in its row, but that is still in progress, is stopped.
         """
         if job.result is not None:
             return job

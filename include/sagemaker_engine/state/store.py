@@ -68,7 +68,7 @@ class JobStore:
         """
         with self.database.write() as db:
             if _find(db, kind, name) is not None:
-                raise JobNameTakenError(name)
+                raise JobNameTakenError(f"a {kind.value} job has the name {name!r} already")
             db.execute(
                 "INSERT INTO jobs (kind, name, arn, request, state, status, created_at, "
                 "modified_at, revision, runner_pid, runner_start_ticks) "
@@ -261,7 +261,7 @@ def _find(db: sqlite3.Connection, kind: ResourceKind, name: str) -> sqlite3.Row 
 def _load(db: sqlite3.Connection, kind: ResourceKind, name: str) -> JobRow:
     found = _find(db, kind, name)
     if found is None:
-        raise UnknownJobError(name)
+        raise UnknownJobError(f"no {kind.value} job has the name {name!r}")
     return _row(db, found)
 
 

@@ -79,7 +79,7 @@ def _of(known: Mapping[str, Any], wanted: str, what: str) -> Any:
     if wanted in known:
         return known[wanted]
     supported = ", ".join(sorted(known, key=_in_order)) or "none"
-    raise LookupError(f"no such {what}: {wanted}, supported: {supported}")
+    raise LookupError(f"{wanted} is not a known {what}; supported: {supported}")
 
 
 def _in_order(name: str) -> tuple[list[int], str]:

@@ -186,7 +186,9 @@ def over_budget(
     left = max(0.0, budget_usd - used)
     if needed_usd is not None and needed_usd <= left:
         return None
-    needed = "an unknown cost" if needed_usd is None else f"up to {format_usd(needed_usd)}"
+    needed = (
+        "an unknown cost" if needed_usd is None else f"a cost of up to {format_usd(needed_usd)}"
+    )
     cheaper = "use instances with a known price" if needed_usd is None else _cheaper(left)
     return Finding(
         where=BUDGETS,
@@ -218,7 +220,7 @@ def _spenders(runs: list[RunSpend]) -> str:
         amounts.setdefault(each.spender, []).append(each.counted_usd)
     largest = sorted(amounts.items(), key=lambda each: -sum(each[1]))
     parts = [
-        f"{format_usd(sum(usd))} by {name}, {len(usd)} run{'' if len(usd) == 1 else 's'}"
+        f"{format_usd(sum(usd))} in {len(usd)} run{'' if len(usd) == 1 else 's'} of DAG {name}"
         for name, usd in largest[:_MOST_SPENDERS]
     ]
     more = len(largest) - _MOST_SPENDERS

@@ -140,21 +140,21 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return
     parts = {
-        "sharding": plan.shard_usd,
-        "smoke test": plan.smoke_usd,
-        "search": plan.search_usd,
+        "the sharding": plan.shard_usd,
+        "the smoke test": plan.smoke_usd,
+        "the search": plan.search_usd,
         "the shortest training": plan.least_training_usd,
-        "evaluation": plan.evaluation_usd,
+        "the evaluation": plan.evaluation_usd,
     }
-    words = ", ".join(f"{format_usd(usd)} {name}" for name, usd in parts.items() if usd)
+    words = ", ".join(f"{format_usd(usd)} for {name}" for name, usd in parts.items() if usd)
     if plan.least_usd > plan.max_cost_usd:
         yield Finding(
             where="max_cost_usd",
             what="is less than the cost of the shortest run",
             got=format_usd(plan.max_cost_usd),
-            allowed=f"at least {format_usd(plan.least_usd)}: {words}; each part"
-            f"{' except the search' if plan.search_usd else ''} includes {conf.stop_reserve_s} s to stop its job",
-            next_step="raise it, lower evaluation_max_run_s, or choose cheaper instances",
+            allowed=f"at least {format_usd(plan.least_usd)} ({words}; each part"
+            f"{' except the search' if plan.search_usd else ''} includes {conf.stop_reserve_s} s to stop its job)",
+            next_step="raise max_cost_usd, lower evaluation_max_run_s, or choose cheaper instances",
         )
     elif cost.once_usd is not None and cost.once_usd > plan.max_cost_usd:
         yield Finding(
@@ -177,5 +177,5 @@ def within_cap(cost: RunCost, max_cost_usd: float | None) -> RunCost:
         cost,
         ceiling_usd=ceiling,
         known_usd=max_cost_usd,
-        note=f"at most {format_usd(max_cost_usd)}, its cost cap (without it {format_usd(cost.known_usd)}: {cost.note})",
+        note=f"at most {format_usd(max_cost_usd)}, its cost cap (without it {format_usd(cost.known_usd)}; {cost.note})",
     )

@@ -198,7 +198,7 @@ def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance:
     return Finding(
         where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
         what="does not fill whole instances",
-        got=f"{ranks} ranks, {per_instance} on each instance",
+        got=f"{ranks} ranks, but each instance runs {per_instance}",
         allowed=f"fewer than {per_instance}, or a multiple of {per_instance}",
     )
 
@@ -229,13 +229,17 @@ def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
 def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:
     if budget is None or plan.ceiling_usd is None or plan.ceiling_usd <= budget:
         return
+    once = (
+        ""
+        if plan.once_usd == plan.ceiling_usd
+        else f" ({format_usd(plan.once_usd)} with one attempt per job)"
+    )
     raise BudgetExceededError(
         "the comparison could cost more than its budget",
         budget_usd=budget,
         needed_usd=plan.ceiling_usd,
         where="budget_usd",
-        got=f"up to {format_usd(plan.ceiling_usd)} ({format_usd(plan.once_usd)} with one attempt per job): "
-        f"{plan.cost_note}",
+        got=f"up to {format_usd(plan.ceiling_usd)}{once}; {plan.cost_note}",
         allowed=f"at most {format_usd(budget)}",
         next_step="raise budget_usd, lower max_run_s, or remove strategies or ranks",
     )

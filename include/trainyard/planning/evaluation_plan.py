@@ -119,7 +119,7 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
             the plans for its capacity tiers.
     """
     if conf.evaluation_place == Place.TRAINING:
-        return _last_step(conf, "evaluation_place is training")
+        return _last_step(conf, 'evaluation_place is "training"')
     if conf.evaluation_place == Place.NONE:
         return replace(
             _last_step(conf, ""),
@@ -154,7 +154,7 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             what="cannot run the evaluation"
             if own
             else 'is "processing", but no instance type of processing jobs can run the evaluation',
-            got=f"{plan.instance_type}: {plan.unfit}",
+            got=f"{plan.instance_type}{'' if own else ', the type that comes nearest'}: {plan.unfit}",
             next_step=_way_out(conf),
         )
     if plan.place is Place.NONE:
@@ -204,7 +204,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
         unfit = f"{instance.accelerator} has no {precision} in its hardware"
     elif memory > usable:
         unfit = (
-            f"{format_bytes(memory)} of weights, activations and logits on each "
+            f"the evaluation needs {format_bytes(memory)} for weights, activations and logits on each "
             f"{instance.accelerator or 'instance'}, which holds {format_bytes(usable)}"
         )
     elif needed := _beyond_disks(conf, instance):
@@ -311,7 +311,7 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
                 where=name,
                 what="applies to an evaluation in a processing job, but this run evaluates at the end of the training",
                 got=f"{getattr(conf, name)}; the evaluation is in {plan.reason}",
-                next_step='remove it, or set evaluation_place to "processing"',
+                next_step=f'remove {name}, or set evaluation_place to "processing"',
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
         yield Finding(
@@ -500,7 +500,10 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
         return None
     needed_gb, own_gb = _needed_gb(conf), conf.evaluation_volume_size_gb or 0
     if needed_gb * BYTES_PER_GIB > disks_gb * 1e9:
-        return f"{needed_gb} GiB for archive, unpacked model and test split, but only {disks_gb} GB of local disks"
+        return (
+            f"the evaluation needs {needed_gb} GiB for archive, unpacked model and test split, "
+            f"but the type has only {disks_gb} GB of local disks"
+        )
     if own_gb > disks_gb and not conf.evaluation_instance_type:
         return f"evaluation_volume_size_gb {own_gb} is more than its {disks_gb} GB of local disks"
     return None

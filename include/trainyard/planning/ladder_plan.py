@@ -70,5 +70,5 @@ def _money(conf: BaseRunConf, rung: CapacityRung, where: str) -> Iterator[Findin
             what="is less than one attempt can cost, so the tier would never be used",
             got=f"{format_usd(rung.max_cost_usd)} for an attempt of up to {format_usd(estimate.ceiling_usd)}: "
             f"{estimate.note}",
-            next_step="raise it, lower max_run_s, or remove the tier",
+            next_step="raise max_cost_usd, lower max_run_s, or remove the tier",
         )

@@ -197,12 +197,12 @@ def _too_large(every: list[PlanCandidate]) -> str:
     in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
     if in_steps:
         nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
-        return f"fits during the steps, but not {nearest.worst} ({nearest.mesh})"
+        return f"fits during the steps, but not {nearest.worst}, with {nearest.mesh}"
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (
-        f"does not fit: at least {format_bytes(least.memory.total)} on each accelerator, which holds "
-        f"{format_bytes(least.usable_bytes)} ({format_bytes(states)} of weights, gradients and optimizer state; "
+        f"does not fit: each accelerator has {format_bytes(least.usable_bytes)} but needs at least "
+        f"{format_bytes(least.memory.total)} ({format_bytes(states)} of it for weights, gradients and optimizer state; "
         f"{least.mesh}, recompute {least.batching.recompute})"
     )
 

@@ -80,14 +80,14 @@ def total_cost(
     known = sum(each for each in amounts if each is not None)
     once = None if None in amounts else known
     searched, searched_once = (search.ceiling_usd, search.once_usd) if search else (0.0, 0.0)
-    times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
-    note = times + "; ".join(f"{name} {each.note}" for name, each in estimates.items())
+    times = f"each job at most {job_attempts} times; " if job_attempts > 1 else ""
+    note = times + "; ".join(f"{name}: {each.note}" for name, each in estimates.items())
     return RunCost(
         ceiling_usd=None if once is None or searched is None else once * job_attempts + searched,
         once_usd=None if once is None or searched_once is None else once + searched_once,
         known_usd=known * job_attempts + (searched or 0.0),
         search_usd=searched,
-        note=note if search is None else f"{note}; search {search.note}",
+        note=note if search is None else f"{note}; search: {search.note}",
     )
 
 

@@ -264,7 +264,7 @@ def _rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Findin
         yield Finding(
             where="processes_per_instance",
             what=f"leaves {_idle_accelerators(conf, instance, ranks)}",
-            got=f"{ranks} of {places} on {instance.name}",
+            got=f"{ranks} of {places} on each {instance.name}",
             next_step=f"leave it empty, or set it to {places}",
             severity=Severity.WARNING,
         )
@@ -287,7 +287,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         got=f"{known.fp32_tflops:g} TFLOPS in fp32 and {known.bf16_tflops:g} in bf16 on {instance.accelerator}",
         next_step=next_step,
         severity=Severity.WARNING,
-        why="tensor cores multiply in bf16; with TF32, if the image allows it, fp32 reaches half of that speed",
+        why="fp32 multiplies without tensor cores; if the image allows TF32, fp32 reaches half the speed of bf16",
         source="NVIDIA's data sheets; include/trainyard/catalog/accelerators.csv",
     )
 
@@ -303,7 +303,7 @@ def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) ->
     if instance.price_usd_per_hour is None:
         return text
     price = conf.instance_count * instance.price_usd_per_hour
-    return f"{text}: {format_usd(price * idle / paid)} of {format_usd(price)} an hour"
+    return f"{text} ({format_usd(price * idle / paid)} of {format_usd(price)} an hour)"
 
 
 def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
@@ -365,7 +365,7 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
         budget_usd=budget,
         needed_usd=needed,
         where="budget_usd",
-        got=f"up to {format_usd(needed)}{once}: {cost.note}",
+        got=f"up to {format_usd(needed)}{once}; {cost.note}",
         allowed=f"at most {format_usd(budget)}",
         next_step=f"raise budget_usd, or {cheaper()}",
     )
@@ -396,7 +396,7 @@ def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:
     if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",
-            what=f"cannot be checked, because a price is unknown: {cost.note}",
+            what=f"cannot be checked, because a price is unknown; {cost.note}",
             got=format_usd(conf.budget_usd),
             next_step="choose instance types with a known price, or limit max_run_s",
             severity=Severity.WARNING,

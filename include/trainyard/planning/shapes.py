@@ -242,8 +242,8 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
                 where="num_parameters",
                 what="is too far from every model shape that the planner can derive",
                 got=f"{num_parameters:g}",
-                allowed=f"{best.num_parameters / 2:,.0f} to {best.num_parameters * 2:,.0f}, half to twice the "
-                "nearest shape with this vocabulary",
+                allowed=f"{best.num_parameters / 2:,.0f} to {best.num_parameters * 2:,.0f} (half to twice the "
+                "size of the nearest shape with this vocabulary)",
                 next_step="set the shape instead: num_layers, hidden_size, num_heads",
             )
         )

@@ -78,7 +78,9 @@ def _wanted(path: Path) -> Sequence[Any]:
     try:
         wanted = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise SpecError(_finding(path, "cannot be read as JSON", got=str(error))) from error
+        raise SpecError(
+            _finding(path, "cannot be read as JSON", got=f"the error {str(error)!r}")
+        ) from error
     if not isinstance(wanted, list) or not wanted:
         raise SpecError(
             _finding(

@@ -83,7 +83,7 @@ class RuleSpec:
         given = [key for key in ("rule", "expression", "file") if getattr(self, key) is not None]
         if len(given) != 1:
             got = ", ".join(given) or "none"
-            allowed = "one of rule, expression and file"
+            allowed = "one of the keys `rule`, `expression` and `file`"
             raise SpecError(Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed))
         if self.expression is not None and not self.name:
             raise SpecError(

@@ -106,7 +106,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
             raise SpecError(
                 Finding(
                     where=f"{where}.file",
-                    what=f"{name} has neither watch nor judge",
+                    what=f"class {name} defines neither judge() nor watch()",
                     next_step="define judge(self, record), or watch(self, facts) for a rule with a state",
                 )
             )
@@ -119,7 +119,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
         Finding(
             where=f"{where}.file",
             what=f"{file} has no function and no Rule dataclass named {name}",
-            got=type(found).__name__ if found is not None else "nothing",
+            got=None if found is None else type(found).__name__,
             allowed=", ".join(own) or "def name(record, history): ...",
             next_step=did_you_mean(near),
         )
@@ -138,8 +138,8 @@ def _function_rule(
         raise SpecError(
             Finding(
                 where=f"{where}.parameters",
-                what=f"{name} cannot be called with these parameters: {error}",
-                got=f"{name}(record, history{''.join(f', {key}=...' for key in rest)})",
+                what=f"do not fit the signature of {name} ({error})",
+                got=f"the call {name}(record, history{''.join(f', {key}=...' for key in rest)})",
                 allowed=f"{name}{inspect.signature(function)}",
             )
         ) from error

@@ -195,7 +195,7 @@ class _Compiler:
 
     def _name(self, name: str, node: ast.expr) -> Compiled:
         if name not in NAMES:
-            _refuse(self._text, node, f"has the unknown name {name}", known=NAMES, word=name)
+            _refuse(self._text, node, f"has the unknown name {name!r}", known=NAMES, word=name)
         self._names.add(name)
 
         def value(series: Series) -> float:
@@ -233,7 +233,9 @@ class _Compiler:
             return self._window(node, name, args)
         if name not in PLAIN:
             known = (*PLAIN, *WINDOWS, *BACK)
-            _refuse(self._text, node, f"calls the unknown function {name}", known=known, word=name)
+            _refuse(
+                self._text, node, f"calls the unknown function {name!r}", known=known, word=name
+            )
         if not args or (name not in {"min", "max"} and len(args) != 1):
             usage = f"{name}(loss, 1)" if name in {"min", "max"} else f"{name}(loss)"
             _refuse(

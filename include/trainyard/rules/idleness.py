@@ -26,7 +26,7 @@ _SAMPLE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleAccelerators(Rule):
-    """For at least `minutes` minutes of step time and `num_steps` steps, no GPU was used by over `most_percent` %.
+    """For `minutes` minutes of step time and `num_steps` steps, no GPU's utilization was above `most_percent` %.
 
     Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle time. One busy
     sample resets the count. Typical causes: the script computes on the CPU, or steps wait for data almost all

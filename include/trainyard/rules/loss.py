@@ -48,8 +48,8 @@ class NonFinite(LossRule):
        exceeds the 32 halvings from 2^32, Megatron-LM's first scale, to 1.
     2. For losses, if the gradient norm of the step is finite, it is `skipped_steps`, because the step does no
        damage. For example, torch's cross entropy of a batch without a label is NaN, and its gradient is zero.
-    3. If there is no loss scaler, and it is known how many steps the script skips, it is one more than that.
-       With `on_non_finite: fail` this is one value.
+    3. Without a loss scaler, if the number of steps that the script skips is known, it is one more than that
+       number. With `on_non_finite: fail` this is one value.
     4. Otherwise it is `patience`. It changes to `skipped_steps` once a finite value has followed a non-finite
        one. This shows that the run skips such steps, because otherwise all later losses would be NaN.
 

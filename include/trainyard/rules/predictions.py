@@ -110,7 +110,7 @@ class _ClassImbalance(_Counted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion(Rule):
-    """A class's diagonal share in the confusion matrix is below `min_diag`, or another is above `max_off_diag`.
+    """A diagonal share of the confusion matrix is below `min_diag`, or another share is above `max_off_diag`.
 
     confusion[i][j] is the number of samples of class i that were predicted as class j. The shares of class i
     are:
@@ -120,9 +120,9 @@ class Confusion(Rule):
     - The other shares are the parts of its predictions that belong to another class j:
       confusion[j][i] / sum_k confusion[k][i].
 
-    Source: SageMaker Developer Guide, Confusion Rule, for the other shares. The guide divides a diagonal
-    element by the sum of the diagonal, so several classes can never all reach the threshold. Here the divisor
-    is the number of the class's samples.
+    Source: SageMaker Developer Guide, Confusion Rule. The formula of the other shares is the guide's. For the
+    diagonal share, the guide divides by the sum of the diagonal, so several classes can never all reach the
+    threshold. Here the divisor is the number of the class's samples.
     """
 
     ORIGIN = Origin.DEBUGGER

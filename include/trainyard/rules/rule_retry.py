@@ -83,10 +83,11 @@ class RuleRetry:
         elif self.action == ASK and self.most > 1:
             yield Finding(
                 where="most",
-                what='must be 1 if action is "ask": Airflow would show the second question with the text of the first',
+                what='must be 1 if action is "ask", because Airflow would show the second question with the text '
+                "of the first",
                 got=str(self.most),
                 allowed="1",
-                next_step="set most to 1, or choose another action",
+                next_step='set "most" to 1, or choose another action',
             )
         if not 1 <= self.timeout_s <= LONGEST_WAIT_S:
             allowed = f"1 to {LONGEST_WAIT_S:.0f}"

@@ -149,9 +149,9 @@ class SeriesRow:
 class Smoothed:
     """Exponential moving average with bias correction, with a history for roll-backs.
 
-    `decay` is the factor per step: for an observation n steps after the previous one it is `decay` to the power
-    of n. Source of the correction: Kingma and Ba 2015, section 3. Worked: with a decay of 0.5, the value 4 and
-    one step later the value 8 have the average (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
+    At an observation n steps after the previous one, the weights of all earlier observations are multiplied by
+    `decay` to the power of n. Source of the correction: Kingma and Ba 2015, section 3. Worked: with a decay of
+    0.5, the value 4 and one step later the value 8 have the average (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
     """
 
     __slots__ = ("_decay", "_states", "_weights", "history")

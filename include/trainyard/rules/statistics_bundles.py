@@ -72,7 +72,9 @@ def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
             raise ContractError(**_broken(where, f"{type(error).__name__} at byte {at}")) from error
         content = bundle[ends + 1 : ends + 1 + size]
         if ends < 0 or len(content) != size:
-            raise ContractError(**_broken(where, f"{len(content)} of {size} bytes of {name}"))
+            raise ContractError(
+                **_broken(where, f"{len(content)} of {size} bytes of file {name!r}")
+            )
         yield name, content
         at = ends + 1 + size
 
@@ -82,7 +84,7 @@ def _broken(where: str, got: str) -> dict[str, str]:
         "what": "an object of the training's statistics cannot be read",
         "where": where,
         "got": got,
-        "allowed": "JSON lines {file, bytes}, each followed by that number of bytes",
+        "allowed": 'JSON lines {"file": name, "bytes": n}, each followed by n bytes',
         "next_step": "write the format that include/trainyard/rules/statistics_bundles.py describes",
     }
 

@@ -73,8 +73,8 @@ class LedgerEntry:
     def reopened(self) -> Self:
         """Return this entry as unsettled, without status, billed seconds and cost.
 
-        This is for an entry that was settled although its resource was created, or whose warm pool still costs
-        money.
+        This is for an entry that was settled as `NeverCreated` although its resource was created after all, and
+        for the entry of a job whose warm pool still costs money.
         """
         return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
 

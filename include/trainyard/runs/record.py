@@ -313,7 +313,7 @@ class RunRecord:
 
 def _members(data: dict[str, Any]) -> dict[str, Any]:
     if (data["format"], data["version"]) != (FORMAT, VERSION):
-        raise ValueError(f"format {data['format']} version {data['version']}")
+        raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
     dataset = data["dataset"]
     if dataset is not None:
         shards = tuple(ShardRecord(**each) for each in dataset["shards"])

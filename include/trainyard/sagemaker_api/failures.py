@@ -68,7 +68,7 @@ def failure_error(
     """
     if not snapshot.is_terminal or snapshot.succeeded:
         raise ContractError(
-            "a failure was requested for a job that did not fail",
+            "failure_error() was called for a job that did not fail",
             where=f"job {snapshot.name}",
             got=snapshot.status,
             allowed="the status of a job that ended without completing",

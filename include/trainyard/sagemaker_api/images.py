@@ -55,7 +55,7 @@ def image_uri(
     except LookupError as error:
         unknown = Finding(
             where="framework_version",
-            what=f"has no AWS image in the catalogue of {images.as_of}: {error.args[0]}",
+            what=f"has no AWS image in the catalog of {images.as_of}, because {error.args[0]}",
             got=" ".join(each for each in (framework, framework_version, py_version) if each)
             + f" in {region} on {instance_type}",
             next_step="set image_uri, or set framework_version to a supported version",
@@ -134,7 +134,7 @@ def _dns_suffix(region: str) -> str:
     try:
         name = partition_of(region)
     except UnknownRegionError as error:
-        raise LookupError(f"no such region: {region}") from error
+        raise LookupError(f"{region} is not a known region") from error
     partitions = Loader().load_data("partitions")["partitions"]
     return next(str(each["outputs"]["dnsSuffix"]) for each in partitions if each["id"] == name)
 

@@ -1,4 +1,4 @@
-"""Parts that requests share: removal of absent members, tags, roles and raw overrides.
+"""Parts that requests share: tags, the role's ARN and raw overrides, and the removal of absent members.
 
 Other functions read or change a rendered training request.
 """

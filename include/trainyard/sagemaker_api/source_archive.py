@@ -150,7 +150,7 @@ def _findings(
         yield Finding(
             where="source_dir",
             what="contains Airflow's configuration, and the whole folder would be copied to the job's hosts",
-            got=f"{folder}: {secret[0]}",
+            got=str(folder / secret[0]),
             next_step="move the scripts to a separate folder",
         )
     real = folder.resolve()
@@ -158,7 +158,7 @@ def _findings(
         yield Finding(
             where="source_dir",
             what="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
-            got=f"{folder}: {led_out[0]}",
+            got=str(folder / led_out[0]),
             next_step="replace the link with a copy of the file",
         )
     size = sum(path.stat().st_size for path in files.values())

@@ -99,12 +99,15 @@ class TrainingPlanState:
         A plan also counts as closed if it begins later than the tier's `max_wait_s` allows.
         """
         if self.status not in _USABLE:
-            return f"plan {self.name} is {self.status}"
+            return f"plan {self.name!r} is {self.status}"
         start = self.next_start(now, reserve_s=reserve_s)
         if start is None:
-            return f"plan {self.name} has no window with {format_duration(LEAST_USE_S)} left"
+            return f"plan {self.name!r} has no window with {format_duration(LEAST_USE_S)} left"
         if rung.max_wait_s is not None and start - now > rung.max_wait_s:
-            return f"plan {self.name} begins in {format_duration(start - now)}, but max_wait_s is {rung.max_wait_s}"
+            return (
+                f"plan {self.name!r} begins in {format_duration(start - now)}, "
+                f"but max_wait_s is {rung.max_wait_s}"
+            )
         return None
 
     def findings(
@@ -133,8 +136,7 @@ class TrainingPlanState:
         if reason := self.closed(rung, now, reserve_s=reserve_s):
             yield Finding(
                 where=place,
-                what="cannot be used now",
-                got=reason,
+                what=f"cannot be used now, because {reason}",
                 allowed="a plan that has time left, and is Active or begins within max_wait_s",
                 next_step="extend the plan, raise max_wait_s, or remove the tier",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,
@@ -144,8 +146,8 @@ class TrainingPlanState:
         if start is not None and start > now:
             yield Finding(
                 where=place,
-                what=f"has not begun: the training waits until {format_utc(start)} UTC",
-                got=f"plan {self.name}, {self.status}",
+                what=f"has not begun; the training waits until {format_utc(start)} UTC",
+                got=f"plan {self.name!r} with the status {self.status}",
                 next_step="set max_wait_s to limit the wait",
                 severity=Severity.WARNING,
             )
@@ -159,7 +161,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what=f"has too little time left; {follows}",
-                got=f"{format_duration(left_s)} left in plan {self.name}, not counting the last "
+                got=f"{format_duration(left_s)} left in plan {self.name!r}, not counting the last "
                 f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
                 allowed=f"at least {format_duration(needed_s)}, the expected length of the training",
                 next_step="extend the plan, or add a tier on spot or on demand",
@@ -171,7 +173,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="is a plan for other resources",
-                got=f"plan {self.name} for {', '.join(self.target_resources) or 'none'}",
+                got=f"plan {self.name!r} for {', '.join(self.target_resources) or 'none'}",
                 allowed=_FOR_TRAINING,
                 next_step="use a plan for training jobs",
             )
@@ -179,7 +181,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has another instance type than the tier",
-                got=f"{rung.instance_type} in the tier, {self.instance_type or 'none'} in plan {self.name}",
+                got=f"{rung.instance_type} in the tier, {self.instance_type or 'none'} in plan {self.name!r}",
                 next_step=f"set instance_type to {self.instance_type}"
                 if self.instance_type
                 else "use a plan with instances",
@@ -189,14 +191,14 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has fewer instances than the tier",
-                got=f"{count} in the tier, {self.total_instances} in plan {self.name}",
+                got=f"{count} in the tier, {self.total_instances} in plan {self.name!r}",
                 next_step="lower instance_count, or use a larger plan",
             )
         elif self.status == "Active" and count > self.available_instances:
             yield Finding(
                 where=place,
-                what="has too few free instances: the training waits until other jobs of the plan end",
-                got=f"{self.available_instances} free in plan {self.name}, {count} needed",
+                what="has too few free instances; the training waits until other jobs of the plan end",
+                got=f"{self.available_instances} free in plan {self.name!r}, {count} needed",
                 next_step="set max_wait_s to limit the wait",
                 severity=Severity.WARNING,
             )

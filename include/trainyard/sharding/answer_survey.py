@@ -267,7 +267,7 @@ class AnswerSurvey:
 
 
 def _others(count: int) -> str:
-    return f" and {count} other {'row' if count == 1 else 'rows'}" if count else ""
+    return f", and {count} other {'row' if count == 1 else 'rows'}" if count else ""
 
 
 def _too_long(name: str, number: int) -> Finding:

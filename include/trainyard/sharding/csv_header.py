@@ -226,7 +226,7 @@ def _check_is_header(file: SourceFile, names: list[str], rows: list[list[str]]) 
 def _is_row(names: list[str], columns: list[Sequence[str]]) -> bool:
     """Return whether the names in a header look like a row of data.
 
-    Whole numbers that rise in equal steps can be names, such as the numbers of pixels or years.
+    Whole numbers that rise in equal steps, such as pixel numbers or years, can be names.
 
     Args:
         names: the names.

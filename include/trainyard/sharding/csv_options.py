@@ -82,8 +82,8 @@ def _pattern_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
         if isinstance(sep, str) and len(sep) > 1 and (fault := _pattern_fault(sep)):
             yield Finding(
                 where=f"csv_options.{name}",
-                what=f"has several characters and is therefore a pattern, but {fault}",
-                got=sep,
+                what=f"has several characters and is therefore a regular expression, but {fault}",
+                got=json.dumps(sep),
                 allowed="one character, or a regular expression without groups",
                 next_step=f"to split at exactly these characters, set {json.dumps(re.escape(sep))}",
             )
@@ -96,7 +96,7 @@ def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
             where="csv_options.thousands",
             what="is also the decimal mark",
             got=repr(options["thousands"]),
-            allowed="a character other than decimal, which is '.' by default",
+            allowed="a character other than the value of decimal ('.' by default)",
             next_step='for numbers such as 1.234,5 set {"decimal": ",", "thousands": "."}',
         )
     sep = options.get("sep", options.get("delimiter"))
@@ -179,7 +179,7 @@ def _pattern_fault(pattern: str) -> str | None:
     try:
         return "it has a group" if re.compile(pattern).groups else None
     except re.error as error:
-        return f"not a valid one: {error}"
+        return f'it is not a valid one ("{error}")'
 
 
 _CHARACTER = _Rule(_is_character, "one character, or null")

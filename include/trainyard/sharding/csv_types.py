@@ -33,11 +33,11 @@ _NUMERIC_SHARE = 0.9
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
     """Return the type of a column from a sample of its strings, in which null is a missing value.
 
-    A column is numeric if at least nine in ten of its values are numbers; rows with other values are then bad
-    rows. A column with whole numbers that have leading zeros, such as zip codes, is a column of strings. A
-    column that has only `true` and `false` is boolean. If it also has any other value, it is a column of
-    strings. A column without values has type null. With `text_column`, all columns are strings, because only the text
-    is used.
+    A column is numeric if at least nine in ten of its values are numbers; rows with other values are then
+    bad rows. A column with whole numbers that have leading zeros, such as zip codes, is a column of strings.
+    A column is boolean if each of its values is `true` or `false`. A column without values has type null. All
+    other columns are columns of strings, including those with `true`, `false` and some other text. With
+    `text_column`, all columns are columns of strings, because only the text is used.
 
     Raises:
         DataError: the column has whole numbers beyond 64 bits.

@@ -101,9 +101,8 @@ class LocalFiles:
             where=where,
             what="is not below a folder that a run may read",
             got=uri,
-            allowed=f"{PYTHON_STDLIB}, s3://..., or a path below a folder of trainyard.{ROOTS_KEY} in the connection's "
-            f"extra ({roots})",
-            next_step=f"copy the data to S3, or add its folder to {ROOTS_KEY}",
+            allowed=f"{PYTHON_STDLIB}, s3://..., or a path below a source root ({roots})",
+            next_step=f"copy the data to S3, or add its folder to trainyard.{ROOTS_KEY} in the connection's extra",
         )
 
 

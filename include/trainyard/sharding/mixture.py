@@ -104,8 +104,8 @@ def _findings(sources: Sequence[ShardedSource]) -> Iterator[Finding]:
         if each.index.tokenizer != tokens[0].index.tokenizer:
             yield Finding(
                 where=f"data_mixture.{each.name}",
-                what="has another vocabulary than the other sources",
-                got=f"{_vocabulary(each)}; {tokens[0].name}: {_vocabulary(tokens[0])}",
+                what=f"has another vocabulary than data_mixture.{tokens[0].name}",
+                got=f"{_vocabulary(each)}, but data_mixture.{tokens[0].name} has {_vocabulary(tokens[0])}",
                 allowed="one vocabulary for all sources",
                 next_step="set tokenizer to the file of the tokenizer that created the ids",
             )
@@ -114,7 +114,7 @@ def _findings(sources: Sequence[ShardedSource]) -> Iterator[Finding]:
         if (other := names.setdefault(each.index.fingerprint, each.name)) != each.name:
             yield Finding(
                 where=f"data_mixture.{each.name}",
-                what=f"has the same content as {other}",
+                what=f"has the same content as data_mixture.{other}",
                 got=str(each.index.source.get("uri")),
                 next_step="keep one of them, with the sum of their weights",
             )
@@ -133,7 +133,8 @@ def not_of_tokens(name: str, uri: str) -> Finding:
 
 def _vocabulary(source: ShardedSource) -> str:
     tokenizer = source.index.tokenizer or {}
-    return f"{tokenizer.get('name')} with {tokenizer.get('vocab_size')} ids, end token {tokenizer.get('eos_token_id')}"
+    name, size = tokenizer.get("name"), tokenizer.get("vocab_size")
+    return f"{name!r} ({size} ids, end token {tokenizer.get('eos_token_id')})"
 
 
 def _index(

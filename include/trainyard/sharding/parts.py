@@ -98,9 +98,9 @@ class PartIndex:
             raise ContractError(
                 "the index of a part was written by another release of Trainyard",
                 where=uri,
-                got=f"shards such as {final[0]}"
+                got=f"version {index.version}, with shards such as {final[0]}"
                 if final
-                else f"an index of version {index.version}",
+                else f"version {index.version}",
                 allowed=f"version {VERSION}, with shards below {UNDER_WAY}/",
                 next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )

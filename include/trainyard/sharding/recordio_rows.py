@@ -200,5 +200,5 @@ def _image(file: SourceFile, sample: Sample) -> DataError:
         job_name="sharding",
         where=f"{file.name}, {sample.name}",
         allowed="RecordIO with SageMaker's Record (application/x-recordio-protobuf)",
-        next_step="read images in an own script, or exclude the file with a glob",
+        next_step="read the images in your own training script, or exclude the file with a glob",
     )

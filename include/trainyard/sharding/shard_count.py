@@ -53,8 +53,8 @@ def _uneven(settings: ShardSettings) -> Finding:
         what="cannot be divided evenly among the readers",
         got=str(settings.num_shards),
         allowed=(
-            f"a multiple of {readers} = {settings.instance_count} instance(s) x "
-            f"{settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s), "
-            f"for example {fitting}; 0 chooses a number"
+            f"a multiple of {readers} ({settings.instance_count} instance(s) x "
+            f"{settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s)), "
+            f"for example {fitting}, or 0 to choose the number automatically"
         ),
     )

@@ -68,8 +68,15 @@ class ReplanNeededError(Exception):
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
-        super().__init__(column)
+        super().__init__(
+            f"the values of column {column!r} do not match its planned type; add the column to ignore_columns if the "
+            "training does not need it"
+        )
         self.column, self.kind = column, kind
+
+    def __str__(self) -> str:
+        """Return what does not match, and the next step."""
+        return f"the values of column {self.column!r} do not match its plan; plan it anew and read the source again"
 
 
 def joined_dtype(dtypes: Sequence[str]) -> str | None:
@@ -184,9 +191,9 @@ def unknown_column(where: str, name: str, names: list[str]) -> Finding:
     near = near_matches(name, names)
     return Finding(
         where=where,
-        what="is not a column of the table",
+        what="names a column that the table does not have",
         got=repr(name),
-        allowed=", ".join(each or "''" for each in names[:30]),
+        allowed=", ".join(repr(each) for each in names[:30]),
         next_step=did_you_mean(near[:1]),
     )
 

@@ -28,8 +28,8 @@ def text_file_rows(
 ) -> Iterator[TextBatch]:
     """Yield a text file's rows in batches. Rows are pieces of at least `text_row_bytes` that end at line ends.
 
-    The last row, or the only row of a small file, may be smaller. If text is appended to the file, only the
-    last row changes, and new rows follow it.
+    The last row, or the only row of a small file, may be smaller. If text is appended to the file later, all
+    rows but the last stay the same. The last row may grow, and new rows may follow it.
 
     Raises:
         DataError: the file cannot be read.

@@ -352,7 +352,7 @@ def _read_npy_header(name: str, stream: BinaryIO) -> _NpyHeader:
             where=name,
             got=f"{dtype} of shape {shape}{', in column order' if is_fortran else ''}",
             allowed="integers of shape (tokens,) or (rows, tokens), in row-major order",
-            next_step="convert it to such an array ids, and write it: numpy.save(path, numpy.ascontiguousarray(ids))",
+            next_step="convert the ids and write them with numpy.save(path, numpy.ascontiguousarray(ids))",
         )
     row_tokens = int(shape[1]) if is_wide else None
     return _NpyHeader(dtype=dtype, row_tokens=row_tokens, num_tokens=math.prod(shape))

@@ -177,8 +177,8 @@ def _content(address: str, objects: Objects) -> bytes:
 def _not_a_tokenizer(address: str, error: Exception) -> Finding:
     return Finding(
         where="tokenizer",
-        what=f"cannot be read as a tokenizer: {type(error).__name__}: {error}",
-        got=address,
+        what="cannot be read as a tokenizer",
+        got=f"{address} ({type(error).__name__}: {error})",
         allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizer.json of the tokenizers library",
         next_step="correct the path or address, or write the file with Tokenizer.save()",
     )

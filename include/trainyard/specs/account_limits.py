@@ -169,7 +169,7 @@ def _outside(where: str, values: Sequence[str], globs: Sequence[str]) -> Iterato
             yield Finding(
                 where=where,
                 what="is not allowed by the connection's job_limits",
-                got=value,
+                got=repr(value),
                 allowed=", ".join(globs),
             )
 

@@ -96,7 +96,7 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
                 yield Finding(
                     where=name,
                     what=f'applies to dataset "{OWN}" only',
-                    got=f"{value} with dataset {conf.dataset}",
+                    got=f"{value!r} with dataset {conf.dataset!r}",
                     next_step=f'set dataset to "{OWN}", or remove {name}',
                 )
     yield from intended_uses_findings(conf.intended_uses)

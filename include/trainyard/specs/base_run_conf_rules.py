@@ -32,9 +32,9 @@ _IMAGE = (
 MOST_INTENDED_USES = 2048
 """Largest number of characters of `intended_uses`, by AWS's schema of model cards."""
 PATTERNS = {
-    "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
-    "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
-    "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "instance_type": (INSTANCE_TYPE, "an instance type such as ml.m5.large"),
+    "shard_instance_type": (INSTANCE_TYPE, "an instance type such as ml.m5.xlarge"),
+    "evaluation_instance_type": (INSTANCE_TYPE, "an instance type such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
     "prefix": (
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",

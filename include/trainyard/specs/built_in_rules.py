@@ -36,7 +36,10 @@ def built_in_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def is_built_in(spec: TrainingJobSpec) -> bool:
-    """Return whether the job runs a built-in algorithm of AWS, without a script that replaces it."""
+    """Return whether the job runs an algorithm of the table `ALGORITHMS`, without a script that replaces it.
+
+    The table is in `trainyard.specs.built_in_algorithms`. It has only some of AWS's built-in algorithms.
+    """
     return _algorithm(spec) is not None
 
 

@@ -217,14 +217,14 @@ def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
             yield Finding(
                 where="strategies",
                 what="has several strategies with the same name",
-                got=name,
+                got=repr(name),
                 next_step="give each strategy its own name",
             )
     num_cells = sum(len(conf.ranks_of(each)) for each in conf.strategies)
     if num_cells > MOST_CELLS:
         yield Finding(
             where="strategies",
-            what="gives, together with ranks, too many trainings",
+            what="makes too many trainings, one for each strategy and number of ranks",
             got=str(num_cells),
             allowed=f"at most {MOST_CELLS}",
         )
@@ -260,4 +260,4 @@ def _foreign(name: str, value: object) -> Finding:
 
 def _no_share(where: str, value: float) -> Finding:
     got = "NaN" if math.isnan(value) else f"{value:g}"
-    return Finding(where=where, what="is not a share", got=got, allowed="between 0 and 1")
+    return Finding(where=where, what="is not a share", got=got, allowed="above 0 and below 1")

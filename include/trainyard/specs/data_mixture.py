@@ -86,7 +86,7 @@ def mixture_findings(conf: RunConf, *, data_formats: tuple[str, ...]) -> Iterato
             where="source",
             what="is set together with data_mixture, which has its own sources",
             got=conf.source,
-            allowed=f"{NO_SOURCE} (the default) beside a mixture",
+            allowed=f"with data_mixture, only the default {NO_SOURCE}",
             next_step="remove source, or add it to data_mixture with a weight",
         )
     if conf.model != "gpt":
@@ -117,8 +117,8 @@ def _entry_findings(
         where = f"data_mixture.{name}"
         if not re.fullmatch(SOURCE_NAME, name):
             yield Finding(
-                where=where,
-                what="is not a name of a source",
+                where="data_mixture",
+                what="has a source with an invalid name",
                 got=repr(name),
                 allowed="up to 32 lower-case letters, digits, - and _, such as web",
             )

@@ -96,12 +96,12 @@ def _groups(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]:
             where=where,
             what="names a group that is not an instance group of this job",
             got=unknown[0],
-            allowed=", ".join(known) or "none: the job has no instance_groups",
+            allowed=", ".join(known) or "no group, because the job has no instance_groups",
         )
     if len(known) > 1 and not launch.instance_groups:
         yield Finding(
             where=where,
-            what="is required with several instance_groups: a strategy runs on one group only",
+            what="is required, because the job has several instance groups and a strategy runs on only one of them",
             allowed=", ".join(known),
             next_step=f'add "instance_groups": ["{known[-1]}"] to distribution, or set distribution to {{}} for one '
             "plain process on each instance",

@@ -174,8 +174,8 @@ def _unknown_hyperparameters(conf: FineTuneConf) -> Iterator[Finding]:
         if name in _OF_THE_SCRIPT:
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="is a field of the conf itself",
-                next_step=f"set the field {name} instead",
+                what="has its own field in the conf",
+                next_step=f"set the field {name!r} instead",
             )
         elif name not in FURTHER_HYPERPARAMETERS:
             yield unknown_key("hyperparameters", name, list(FURTHER_HYPERPARAMETERS))
@@ -185,8 +185,8 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.artifact == "adapter" and conf.adapter == "none":
         yield Finding(
             where="artifact",
-            what='is "adapter", but adapter is "none", so the run trains the whole model',
-            got=conf.artifact,
+            what='cannot be "adapter", because the run trains the whole model',
+            got=f'artifact "{conf.artifact}" with adapter "{conf.adapter}"',
             next_step='set artifact to "merged", or adapter to "lora"',
         )
     if conf.packing and conf.method == "dpo":
@@ -196,8 +196,8 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.adapter != "qlora" and conf.hyperparameters.get("load_in_8bit"):
         yield Finding(
             where="hyperparameters.load_in_8bit",
-            what='quantizes the base model, which needs the adapter "qlora"',
-            got=f"adapter {conf.adapter}",
+            what='quantizes the base model, so adapter must be "qlora"',
+            got=f'adapter "{conf.adapter}"',
             next_step='set adapter to "qlora", or remove load_in_8bit',
         )
 

@@ -53,9 +53,9 @@ class RegisterCondition:
         if value is None:
             absent = Finding(
                 where="register_when",
-                what=f"has the metric {self.metric}, which was not measured",
-                got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
-                next_step=f"measure {self.metric}, or use one of these metrics",
+                what=f"has the metric {self.metric!r}, which was not measured",
+                got=f"the metrics {', '.join(map(repr, sorted(metrics))) or '(none)'}",
+                next_step=f"measure {self.metric!r}, or use a metric that was measured",
             )
             raise SpecError(absent, subject="register_when")
         return bool(_COMPARISONS[self.comparison](value, self.threshold))

@@ -34,7 +34,7 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
         yield Finding(
             where="use_spot_instances",
             what="differs from the first tier of capacity_ladder, which replaces it",
-            got="true, and false in the first tier",
+            got="true; the first tier has false",
             next_step="remove it, or set the same value in the first tier",
         )
 
@@ -58,7 +58,7 @@ def _replaced(
             yield Finding(
                 where=name,
                 what=f"differs from {by}, which replaces it",
-                got=f"{own}, and {value} in the {there}",
+                got=f"{own}; the {there} has {value}",
                 next_step=f"remove it, or set the same value in the {there}",
             )
 
@@ -73,7 +73,8 @@ def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
             yield Finding(
                 where=f"capacity_ladder[{index}].instance_count",
                 what="gives a number of ranks that does not divide global_batch_size evenly",
-                got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {readers} data-parallel ranks",
+                got=f"{conf.global_batch_size} with micro_batch_size {conf.micro_batch_size} and {readers} "
+                "data-parallel ranks",
                 allowed="a global batch that is a multiple of micro_batch_size x data-parallel ranks on every tier",
             )
 

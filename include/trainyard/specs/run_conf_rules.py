@@ -120,7 +120,9 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             allowed="more than 0, at most 1 (all rows)",
         )
     if not 0 <= conf.max_bad_row_fraction <= 1:
-        yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
+        yield _no_fraction(
+            "max_bad_row_fraction", conf.max_bad_row_fraction, allowed="at least 0 and at most 1"
+        )
     if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):
         yield Finding(
             where="tokenizer",
@@ -131,7 +133,9 @@ def _data(conf: RunConf) -> Iterator[Finding]:
     yield from _vocabulary(conf)
     fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
     wrong = [name for name, value in fractions.items() if not 0 < value < 1]
-    yield from (_no_fraction(name, fractions[name]) for name in wrong)
+    yield from (
+        _no_fraction(name, fractions[name], allowed="above 0 and below 1") for name in wrong
+    )
     if not wrong and sum(fractions.values()) >= 1:
         yield Finding(
             where="validation_fraction",
@@ -185,7 +189,7 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
                 where="shard_instance_count",
                 what="needs an s3:// source, because the instances cannot read this one",
                 got=f"{conf.shard_instance_count} with {where} {source!r}",
-                next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
+                next_step="copy the data to S3, or set shard_instance_count to 0 to shard in the Airflow worker",
             )
     if conf.num_shards % conf.shard_instance_count:
         yield Finding(
@@ -245,14 +249,15 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="global_batch_size",
             what="must be a multiple of micro_batch_size x data-parallel ranks",
-            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} data-parallel ranks",
+            got=f"{conf.global_batch_size} with micro_batch_size {conf.micro_batch_size} and {conf.num_readers} "
+            "data-parallel ranks",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
     if conf.num_warmup_steps >= conf.max_steps > 0:
         yield Finding(
             where="warmup_steps",
             what="leaves no step at the full learning rate",
-            got=f"{conf.num_warmup_steps} of {conf.max_steps} steps",
+            got=f"{conf.num_warmup_steps} with max_steps {conf.max_steps}",
             allowed="less than max_steps",
             next_step="leave it empty for a tenth of max_steps",
         )
@@ -282,8 +287,8 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
         if name in own:
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="is a field of the conf itself",
-                next_step=f"set the field {name} instead",
+                what="has its own field in the conf",
+                next_step=f"set the field {name!r} instead",
             )
         elif name not in known:
             yield unknown_key("hyperparameters", name, known)
@@ -310,7 +315,7 @@ def _nearest_multiple(value: int, of: int) -> str:
     return f"{below} or {below + of}" if below else str(of)
 
 
-def _no_fraction(where: str, value: float) -> Finding:
+def _no_fraction(where: str, value: float, *, allowed: str) -> Finding:
     return Finding(
-        where=where, what="is not a share of the rows", got=f"{value:g}", allowed="between 0 and 1"
+        where=where, what="is not a share of the rows", got=f"{value:g}", allowed=allowed
     )

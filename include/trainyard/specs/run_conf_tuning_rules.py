@@ -213,7 +213,9 @@ def _faults_of_values(trial: RunConf, group: Mapping[str, ParameterRange]) -> It
         try:
             with_values(trial, dict(zip(group, values, strict=True)))
         except SpecError as error:
-            yield from (replace(found, where=f"{where}: {found.where}") for found in error.findings)
+            for found in error.findings:
+                what = f"makes a trial invalid, because {found.where} {found.what}"
+                yield replace(found, where=where, what=what)
 
 
 def _values_to_check(name: str, given: ParameterRange) -> tuple[Any, ...]:

@@ -183,9 +183,9 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
     if conf.distribution is not None or not any(map(takes_ranks, conf.launch)):
         yield Finding(
             where="processes_per_instance",
-            what="applies to the strategies of torchrun and MPI, without a distribution, only",
+            what="applies to the strategies of torchrun and MPI only, and not if distribution is set",
             got=str(conf.processes_per_instance),
-            next_step="leave it empty; a distribution has processes_per_host in its section",
+            next_step="leave it empty; in a distribution, set processes_per_host in its section",
         )
 
 
@@ -203,7 +203,7 @@ def _groups(conf: ScriptConf) -> Iterator[Finding]:
                 where=f"instance_groups[{index}].instance_type",
                 what="is malformed",
                 got=repr(group.instance_type),
-                allowed="such as ml.m5.large",
+                allowed="an instance type such as ml.m5.large",
             )
         if group.instance_count < 1:
             yield Finding(

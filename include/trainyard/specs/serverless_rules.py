@@ -80,17 +80,21 @@ def _config_findings(config: Mapping[str, Any]) -> Iterator[Finding]:
             allowed=f"{FINE_TUNING}, {EVALUATION}",
         )
     elif kind == EVALUATION and not config.get("EvaluationType"):
-        yield Finding(where=f"{place}.EvaluationType", what=f"is required for {EVALUATION}")
+        yield Finding(
+            where=f"{place}.EvaluationType", what=f"is required if JobType is {EVALUATION}"
+        )
     elif kind == FINE_TUNING and technique not in TECHNIQUES:
         yield Finding(
             where=f"{place}.CustomizationTechnique",
-            what="is not an allowed value" if technique else f"is required for {FINE_TUNING}",
+            what="is not an allowed value"
+            if technique
+            else f"is required if JobType is {FINE_TUNING}",
             got=technique,
             allowed=", ".join(TECHNIQUES),
         )
     if technique in JUDGED and not config.get("EvaluatorArn"):
         yield Finding(
             where=f"{place}.EvaluatorArn",
-            what=f"is required for {technique}, whose reward it calculates",
+            what=f"is required for {technique}, because the evaluator calculates the reward",
             next_step="set it to the ARN of an evaluator of your hub",
         )

@@ -27,7 +27,7 @@ def smoke_conf(conf: Conf) -> Conf | None:
     run of a shipped model the warm-up ends before the last step of the test.
 
     Raises:
-        SpecError: the conf with these hyperparameters is invalid; each finding begins with "smoke test".
+        SpecError: the conf with these hyperparameters is invalid; its findings name the smoke test.
     """
     changed = conf.smoke_hyperparameters
     if changed is None:
@@ -51,7 +51,7 @@ def smoke_conf(conf: Conf) -> Conf | None:
         return replace(conf, **of_test, instance_groups=groups, hyperparameters=further)
     except SpecError as error:
         raise SpecError(
-            [replace(each, where=f"smoke test: {each.where}") for each in error.findings],
+            [replace(each, where=f"{each.where} of the smoke test") for each in error.findings],
             subject="run conf",
         ) from error
 

@@ -133,7 +133,8 @@ def _requirements(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="requirements",
             what="need a source folder or repository, in which Trainyard makes the file requirements.txt",
             got=str(spec.source_dir),
-            next_step="name the folder or repository of the code, or pack the file as requirements.txt",
+            next_step="set source_dir to the folder or repository of the code, or remove this field and pack the file "
+            "into the archive as requirements.txt",
         )
 
 
@@ -158,7 +159,7 @@ def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="arguments",
             what="need a source folder or repository, to which Trainyard adds a program that passes them to the script",
             got=str(spec.source_dir),
-            next_step="name the folder or repository of the code, or use hyperparameters",
+            next_step="set source_dir to the folder or repository of the code, or use hyperparameters",
         )
     size = len(json.dumps([spec.entry_point, *spec.arguments]))
     if size > MAX_CHARACTERS:
@@ -194,8 +195,8 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.use_spot_instances and spec.instance_preferences:
         yield Finding(
             where="use_spot_instances",
-            what="cannot be combined with instance_preferences",
-            next_step="remove one of them: SageMaker supports lists of instance types for on-demand jobs only",
+            what="cannot be combined with instance_preferences, which SageMaker supports for on-demand jobs only",
+            next_step="remove one of them",
         )
 
 
@@ -232,7 +233,7 @@ def _groups(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="instance_groups",
             what="have a name twice",
-            got=", ".join(repeated),
+            got=", ".join(map(repr, repeated)),
             next_step="give each group its own name",
         )
     for index, group in enumerate(spec.instance_groups):
@@ -271,7 +272,7 @@ def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="max_wait",
             what="is required for spot instances",
             allowed=f"seconds, at least max_run ({spec.max_run})",
-            next_step="set it to the longest allowed sum of the wait for capacity and the training time",
+            next_step="set it to the longest time that the wait for capacity and the training may take together",
         )
     if spec.max_wait is not None and not is_spot:
         yield Finding(
@@ -297,7 +298,7 @@ def _unsaved_spot(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="is required for long spot jobs, because an interruption would lose the whole training",
             got=f"max_run {spec.max_run}",
             allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
-            next_step="set it and save checkpoints, or lower max_run, or set use_spot_instances to false",
+            next_step="set checkpoint_s3_uri and save checkpoints, lower max_run, or set use_spot_instances to false",
         )
 
 
@@ -338,7 +339,7 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="is required for long jobs in a training plan, because the end of a window would lose the training",
             got=f"max_run {spec.max_run}",
             allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
-            next_step="set it and save checkpoints, or lower max_run",
+            next_step="set checkpoint_s3_uri and save checkpoints, or lower max_run",
         )
 
 
@@ -414,7 +415,8 @@ def _groups_of_channels(spec: TrainingJobSpec) -> Iterator[Finding]:
                     where=f"inputs.{name}.instance_groups",
                     what="is not an instance group of this job",
                     got=group,
-                    allowed=", ".join(sorted(known)) or "none: the job has no instance_groups",
+                    allowed=", ".join(sorted(known))
+                    or "no group, because the job has no instance_groups",
                 )
     if spec.entry_point and spec.enable_network_isolation and CODE_CHANNEL in channels:
         yield Finding(

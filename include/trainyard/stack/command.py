@@ -52,8 +52,8 @@ def carry_out(command: Callable[[Console], int], *, is_guarded: bool) -> int:
 def fork_guarded() -> None:
     """Fork, and return in the child process only.
 
-    The calling process becomes the reaper: it waits for the child and then exits. On systems other than Linux,
-    the function returns without a fork.
+    The calling process becomes the reaper: it waits for the child, ends the processes that the child left
+    running, and then exits. On systems other than Linux, the function returns without a fork.
     """
     if sys.platform != "linux":
         return

@@ -167,7 +167,7 @@ class S3Objects:
         return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
 
     def newest(self, prefix: str, *, name: str) -> str | None:
-        """Return the address of the newest object below the prefix whose file name is `name`; None if there is none."""
+        """Return the address of the newest object that has the file name `name` and is below the prefix, or None."""
         at = S3Address.parse(prefix)
         with refusals_typed(prefix):
             found = [

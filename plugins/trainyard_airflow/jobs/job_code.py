@@ -121,7 +121,10 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
 def code_findings(
     spec: TrainingJobSpec, folder: Path, *, python: Version | None
 ) -> Iterator[Finding]:
-    """Yield an error for each fault in the code that would make the job fail at its start.
+    """Yield an error for each of two faults with which the job would fail at its start.
+
+    The faults are a `setup.py` beside a script that torchrun starts, and an import of `trainyard_watch` in an
+    image whose Python is too old for it.
 
     Args:
         spec: the job.

@@ -180,8 +180,8 @@ class JobRun:
             snapshot: the job's end.
             facts: facts about the job, for the result.
             was_attached: whether the job existed before this start of the task.
-            is_announced: whether the job's name and these facts are stored already. They are stored before the step
-                `Follow` is returned.
+            is_announced: whether this try of the task has already stored the job's name and these facts. A try
+                stores them before it returns the step `Follow`.
 
         Raises:
             JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.

@@ -125,7 +125,7 @@ def place_next(
         closed_rungs: rungs to skip because their training plan cannot be used: the reason by the rung's index.
 
     Raises:
-        BudgetExceededError: no rung can be used, because its cost limit is too small or its quota is used up.
+        BudgetExceededError: for each rung, the cost limit is too small or the quota is used up.
         CapacityError: no rung can be used, at least one of them because of its training plan.
     """
     closed = closed_rungs or {}

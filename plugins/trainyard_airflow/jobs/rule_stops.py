@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
-    """Reader of rule stops: of each case in which a rule stopped a job of one task."""
+    """Reader of the rule stops of one task's jobs; a rule stop is the stop of a job by a rule."""
 
     jobs: TaskJobs
 

@@ -169,10 +169,10 @@ class TrainingJobType(JobType):
             SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training
                 plan does not exist.
             CapacityError: no rung can be used, at least one of them because of its training plan.
-            BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the
-                spec's `budget_usd`. The error is also raised if the `max_cost_usd` of each rung is
-                too small for another attempt on it, or its quota is used up, and if the rest of the
-                spec's `max_cost_usd` is too small for a job.
+            BudgetExceededError: there are three possible reasons. (1) The cost so far plus the largest
+                cost of the attempt exceeds the spec's `budget_usd`. (2) For each rung, its `max_cost_usd`
+                is too small for another attempt, or its quota is used up. (3) The rest of the spec's
+                `max_cost_usd` is too small for a job.
         """
         spec = self.spec
         rungs = rungs_of(spec)

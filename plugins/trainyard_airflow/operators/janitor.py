@@ -54,8 +54,9 @@ class JanitorOperator(ConnectedOperator):
 
         Raises:
             SpecError: the connection names no deployment.
-            TrainingRunError: the service rejected a listing, a read of a resource's tags, or a stop. After a rejected
-                read or stop, the other resources that no live run owns are still stopped before the error is raised.
+            TrainingRunError: the service rejected a listing, a read of a resource's tags, or a stop. After a
+                rejected read or stop, all other resources that must be stopped are still stopped before the error
+                is raised.
         """
         from trainyard_airflow.hooks.paid_things import PaidThings
 

@@ -562,10 +562,10 @@ class _AirflowTask:
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether a user cleared, marked or deleted the task since its start; False if it does not defer.
+        """Return whether the task was cleared, marked or deleted since its start; False if it does not defer.
 
-        Airflow notifies the worker of this only with the next heartbeat, seconds later. Without this check, the task
-        would have tried to defer by then. Airflow would reject the deferral, and nothing would stop the job.
+        Airflow notifies the worker of this only with the next heartbeat, seconds later. Without this check, the
+        task would have tried to defer by then. Airflow would reject the deferral, and nothing would stop the job.
         """
         if not self._operator.deferrable:
             return False

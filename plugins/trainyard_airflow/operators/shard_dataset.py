@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 class ShardDatasetOperator(SageMakerJobOperator):
     """Shards a data set in the worker, or with the same code in a processing job with several instances.
 
-    With a `MixtureSpec`, each source becomes a data set of its own. If a job is used, one job shards all sources.
+    With a `MixtureSpec`, each source becomes a data set of its own. If a job is used, one job shards all
+    sources.
 
-    If the data set of the same source and settings exists, nothing is uploaded and no job is started. Each instance
-    of a job writes one part of a data set, and the worker merges the parts. See `SageMakerJobOperator` for the
-    effects of a retry, a clear and a kill.
+    If the data set of the same source and settings exists, nothing is uploaded and no job is started. Each
+    instance of a job writes one part of each data set, and the worker merges the parts. See
+    `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
     Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None if the worker sharded).
 
     Args:
         spec: a `ShardingSpec` or a `MixtureSpec`, or a function `(context, jinja_env)` that returns one.
-        asset: asset that gets an event with the data set's address and fingerprint once the data set is complete.
+        asset: asset that gets an event with the data set's address and fingerprint once the data set is
+            complete.
         scratch_dir: folder for shards before their upload; None = the system's temporary folder.
     """
 

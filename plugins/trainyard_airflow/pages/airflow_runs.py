@@ -75,14 +75,15 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
 def list_month_runs(session: Session, *, dag_ids: Collection[str], since: datetime) -> list[RunRow]:
     """Return the runs from which a month's spend is summed, newest first.
 
-    They are the runs of the training DAGs among `dag_ids` that have not ended, or that ended at `since` or later.
-    The number of queries does not depend on the number of runs.
+    They are the runs of the training DAGs among `dag_ids` that have not ended, or that ended at `since` or
+    later. The number of queries does not depend on the number of runs.
 
     A row contains only the data from which the run's cost and team are derived:
 
     - Every row has the run's team and its reported cost.
     - The row of a run that has not ended also has the names and connections of its jobs, and its mapped tasks.
-    - The row of an ended run without a task `report` also has these, and the results and failed jobs of all tasks.
+    - The row of an ended run without a task `report` also has these, and the results and failed jobs of all
+      tasks that are not mapped.
     """
     from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251

@@ -90,8 +90,9 @@ def run_data(
     Args:
         run: the run.
         after: index of the last point that the page has; -1 if it has none.
-        stride: `stride` of the page's last response: one point per `stride` was kept, so that long curves stay
-            short. If the run's `stride` is larger by now, all points are returned, and `is_reset` is True.
+        stride: `stride` of the page's last response. One of every `stride` points is kept, so that long curves
+            stay short. If the run's `stride` now differs from this value, all kept points are returned, and
+            `is_reset` is True.
     """
     reading = _feeds.read(run)
     events = reading.events

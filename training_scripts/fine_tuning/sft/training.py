@@ -88,7 +88,8 @@ def train(options: Options, paths: ContainerPaths) -> int:
 def _trained_weights(model: nn.Module, options: Options) -> Mapping[str, Tensor]:
     """Return the trained weights by name. Every rank must call it.
 
-    If the model is sharded, only rank 0 gets the weights, and the other ranks get an empty mapping.
+    With the strategies `fsdp` and `deepspeed`, only rank 0 gets the weights, and the other ranks get an empty
+    mapping.
     """
     if options.strategy == "fsdp":
         return gathered_weights(model)

@@ -80,7 +80,7 @@ def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> Learne
     that is not empty:
 
     1. jobs of the same kind, on the same numbers of instances and ranks
-    2. jobs of other kinds, on the same numbers of instances and ranks
+    2. other jobs on the same numbers of instances and ranks
     3. jobs on other numbers of instances or ranks, scaled by the operations per rank
 
     Args:

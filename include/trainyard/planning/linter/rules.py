@@ -107,8 +107,13 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
             what=f"has a version of {library} that {_name(facts)} does not support",
             got=_shown(version),
             allowed=f"{_shown(first)} to {_shown(last)}" if last else f"{_shown(first)} or later",
-            next_step="choose an image with a supported version, or torch_distributed with native DDP or FSDP",
-            why="the library is built into the images of these versions",
+            next_step="choose an image with a supported version"
+            + (
+                ""
+                if _name(facts) == "torch_distributed"
+                else ", or torch_distributed with native DDP or FSDP"
+            ),
+            why=f"support for {_name(facts)} is built into the images of the allowed versions only",
             source=support.source,
         )
 
@@ -131,7 +136,7 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
         allowed=", ".join(support.images),
         next_step="remove image_uri and set framework_version: the image is then looked up",
         severity=Severity.ERROR if is_aws else Severity.WARNING,
-        why="only these images ship it; a script that imports it would fail",
+        why="only the allowed images ship the library; without it, a script that imports it would fail",
         source=support.source,
     )
 
@@ -200,10 +205,10 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
     yield Finding(
         where=f"{_DEGREES}.sm_activation_offloading",
         what="needs activation checkpointing, which the script must enable",
-        got=None if given is None else f"hyperparameters.activation_checkpointing {given!r}",
+        got=None if given is None else f"hyperparameters.activation_checkpointing = {given!r}",
         next_step="wrap the layers with checkpoint_wrapper, and set the hyperparameter activation_checkpointing",
         severity=Severity.WARNING if given is None else Severity.ERROR,
-        why="it offloads the checkpoints between the recomputed layers",
+        why="offloading applies to the activations that checkpointing keeps, those between the recomputed layers",
         source="developer guide, model-parallel-core-features-v2-activation-offloading",
     )
 
@@ -279,7 +284,7 @@ def _whole_model(facts: JobFacts) -> Iterator[Finding]:
         if not peak.fits:
             yield Finding(
                 where="instance_type",
-                what=f"cannot start {facts.entry_point} with this model: {peak}",
+                what=f"cannot hold the model of {facts.entry_point} {peak}",
                 got=f"{facts.instance_type}, {num_parameters:.3g} parameters",
                 next_step="use train_fsdp.py, which creates the model layer by layer, or choose a larger type",
                 why="the script creates the whole model on each rank, also under ZeRO-3, before anything is sharded",

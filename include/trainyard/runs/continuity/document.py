@@ -207,7 +207,7 @@ def _members(data: Mapping[str, Any]) -> dict[str, Any]:
     members = dict(data)
     kind, version = members.pop("format"), members.pop("version")
     if (kind, version) != (FORMAT, VERSION):
-        raise ValueError(f"format {kind} version {version}")
+        raise ValueError(f"format {kind!r}, version {version!r}")
     return {
         **members,
         "attempts": tuple(_attempt(each) for each in members["attempts"]),

@@ -238,7 +238,7 @@ def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
     """Return the coverage of a start's sample positions by its step lines.
 
     The positions are those of the steps after `resumed_at`, up to and including `until`. A step line contains
-    the positions that its step used. Steps after `until` were rolled back.
+    the positions that were used since the step line before it. Steps after `until` were rolled back.
     """
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:

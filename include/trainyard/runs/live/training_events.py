@@ -88,8 +88,8 @@ class TrainingEvents:
     def read(self, line: LogLine) -> None:
         """Read one line of the log.
 
-        Every line is added to `log_tail`, cut to 4,000 characters. A line that is too long, or that does not begin
-        with Trainyard's prefix, has no other effect.
+        Every line is added to `log_tail`, cut to 4,000 characters. Then a prefix of mpirun is removed. If the
+        rest of the line is too long, or does not begin with Trainyard's prefix, the line has no other effect.
         """
         self.log_tail.append(replace(line, text=line.text[:LONGEST_LINE]))
         text = without_rank(line.text)

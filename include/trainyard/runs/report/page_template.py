@@ -22,8 +22,8 @@ _FOLDER = Path(__file__).parent
 def page_template(path: Path, **filters: Callable[..., str]) -> Template:
     """Return the template at `path`. It can include files of the same folder, and use `shared.html.jinja`.
 
-    The template has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds). The
-    argument `filters` adds more filters by name. An undefined name in the template is an error.
+    The template has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds).
+    The keyword arguments (`filters`) add more filters by name. An undefined name in the template is an error.
     """
     environment = Environment(
         loader=FileSystemLoader([path.parent, _FOLDER]),

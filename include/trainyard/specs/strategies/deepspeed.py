@@ -139,7 +139,7 @@ def trainer_findings(value: object) -> Iterator[Finding]:
             where=f"{WHERE}.zero_optimization.stage",
             what="is 0 or missing, so nothing would be sharded",
             allowed=", ".join(map(str, STAGES)),
-            next_step="set the stage, or strategy to ddp",
+            next_step="set the stage, or set strategy to ddp",
         )
 
 

@@ -94,7 +94,7 @@ def parameter_findings(
     if size > MAX_CHARACTERS:
         yield Finding(
             where=WHERE,
-            what="are too long: they are sent in one hyperparameter",
+            what="are too long for the one hyperparameter that carries them",
             got=f"{size} characters",
             allowed=f"at most {MAX_CHARACTERS}",
         )

@@ -56,8 +56,8 @@ class SmDataParallel:
 class SmDataParallelUnderTorchrun:
     """SMDDP's collectives for FSDP and ZeRO (AllGather), under torchrun. The script imports `torch_smddp`.
 
-    For P5 instances, the SDK v2 sends only the hyperparameters of this strategy, not those for smddprun
-    (mpirun). But SMDDP does not run on P5, and the linter reports the combination.
+    For P5 instances, the SDK v2 accepts SMDDP under torchrun and rejects it under smddprun (mpirun). But SMDDP
+    does not run on P5, and the linter reports the combination.
     """
 
     name: ClassVar[str] = "smddp_torchrun"

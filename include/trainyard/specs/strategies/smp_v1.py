@@ -160,7 +160,7 @@ class SmModelParallelV1:
         if given.get("tensor_parallel_degree", 1) > 1 and not has_ddp:
             yield _missing("tensor_parallel_degree", "above 1 needs ddp", "set ddp")
         if given.get("auto_partition") is False and "default_partition" not in given:
-            yield _missing("default_partition", "is required without auto_partition")
+            yield _missing("default_partition", "is required if auto_partition is false")
         if given.get("default_partition", -1) >= self.degrees["pipeline"]:
             yield _missing(
                 "default_partition", "is too large: partitions are numbered from 0", "lower it"

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def limit_findings(
     clients: AwsClients, conf: RunConf, *, bucket: str, role: str
 ) -> Iterator[Finding]:
-    """Yield a finding for each limit of the connection that sharding, training or evaluation violates.
+    """Yield the violations of the connection's limits by sharding, training and evaluation.
 
-    Each finding is yielded once. A search's trials have the same settings as the training, so they are not
-    checked separately.
+    The findings on images and networks that these jobs lack are included. Each finding is yielded once. A
+    search's trials have the same settings as the training, so they are not checked separately.
     """
     limits = clients.job_limits
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:

@@ -54,9 +54,9 @@ def training_pipeline(
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
 
     Raises:
-        SpecError: a stage is invalid, or `defaults` has unknown names or values that the form would reject. The
-            error lists all faults of the stages or of the defaults. Airflow reports it as the import error of
-            the DAG file.
+        SpecError: `defaults` has unknown names, or values that the form would reject; the error lists all of
+            them. It is also raised if a stage is invalid, or if a default has no effect because its stage is
+            replaced or left out. Airflow reports it as the import error of the DAG file.
     """
     form = FORM.with_defaults(defaults or {}, subject=f"training_pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments, aws_conn_id=aws_conn_id)

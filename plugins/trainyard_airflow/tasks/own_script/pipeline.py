@@ -84,9 +84,11 @@ def script_pipeline(
             ... They override those of `estimator`.
 
     Raises:
-        SpecError: a stage is invalid, or `defaults` or `estimator` has unknown names, values that the form
-            would reject, or settings that the run sets itself. The error lists all faults of the same kind.
-            Airflow reports it as the import error of the DAG file.
+        SpecError: a check failed. The error lists all faults that the first failed check found. The checks,
+            in this order, are for settings in `estimator` that the run sets itself; for unknown names in
+            `defaults` or `estimator`, and values that the form would reject; and for invalid stages, and
+            defaults that would have no effect because of the stages. SpecError is also raised if the function
+            of a stage returns a wrong task. Airflow reports the error as the import error of the DAG file.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
     form = recipe.preflight.form.with_defaults(given, subject=f"pipeline {dag_id}")

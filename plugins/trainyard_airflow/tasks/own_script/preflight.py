@@ -75,7 +75,7 @@ class ScriptPreflightOperator(PreflightOperator):
             yield from unmeasured_findings(
                 conf.condition,
                 [each.name for each in conf.metric_definitions],
-                next_step="add it to metric_definitions, or set an evaluation_entry_point",
+                next_step="add the missing metric to metric_definitions, or set an evaluation_entry_point",
             )
         try:
             by_plan = REPORTED_BY_PLAN if conf.distribution is None else ()

@@ -106,8 +106,8 @@ def _leads_out(entry_point: str) -> bool:
 def _is_of_scripts(folder: Path, project: Path) -> bool:
     """Return whether a folder of the project is allowed as a folder of scripts.
 
-    A folder is not allowed if it is in one of Airflow's folders (`OF_AIRFLOW`), or if a part of its path is
-    hidden or is a usual name for credentials.
+    A folder is not allowed if it is one of Airflow's folders (`OF_AIRFLOW`) or is inside one, or if a part of
+    its path is hidden or is a usual name for credentials.
     """
     parts = folder.relative_to(project).parts
     hidden = any(each.startswith(".") for each in parts)

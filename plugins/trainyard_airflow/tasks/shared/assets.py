@@ -1,7 +1,7 @@
 """Assets of the pipeline: the input that starts a run, and the outputs of a run.
 
-Airflow does not normalize a URI whose scheme starts with `x-`, such as `x-trainyard`. For other schemes, it
-loads every provider to find a normalizer, while it parses the DAG file.
+Airflow does not normalize a URI whose scheme starts with `x-`, such as `x-trainyard`. For other schemes
+except `file`, it loads every provider to find a normalizer, while it parses the DAG file.
 """
 
 from __future__ import annotations
