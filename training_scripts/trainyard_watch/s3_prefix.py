@@ -109,7 +109,7 @@ class S3Prefix:
         except S3UnavailableError:
             raise
         except Exception as error:  # boto3's own, and those of the HTTP library below it
-            message = f"{self.uri}: {type(error).__name__}: {error}"
+            message = f"a request to {self.uri} failed with {type(error).__name__}: {error}"
             raise S3UnavailableError(message, is_outage=_is_outage(error)) from error
 
     def _client(self) -> Any:
@@ -118,7 +118,7 @@ class S3Prefix:
                 from boto3.session import Session  # noqa: PLC0415
                 from botocore.config import Config  # noqa: PLC0415
             except ImportError as error:
-                message = f"{self.uri}: this image has no boto3"
+                message = f"{self.uri} cannot be reached, because this image has no boto3"
                 raise S3UnavailableError(message) from error
             config = Config(
                 connect_timeout=CONNECT_TIMEOUT_S,

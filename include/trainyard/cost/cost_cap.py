@@ -76,7 +76,7 @@ def unpriced(on: str, max_cost_usd: float) -> Finding:
     """Return the error that a cap cannot be enforced on instances of unknown price."""
     return Finding(
         where="max_cost_usd",
-        what=f"cannot be enforced: the catalogue has no price for {on}",
+        what=f"cannot be enforced, because the catalogue has no price for {on}",
         got=format_usd(max_cost_usd),
         next_step="choose an instance type with a known price, or remove max_cost_usd and limit the run time",
     )

@@ -55,7 +55,7 @@ def image_uri(
     except LookupError as error:
         unknown = Finding(
             where="framework_version",
-            what=f"has no AWS image in the catalog of {images.as_of}, because {error.args[0]}",
+            what=f"has no AWS image in the catalogue of {images.as_of}, because {error.args[0]}",
             got=" ".join(each for each in (framework, framework_version, py_version) if each)
             + f" in {region} on {instance_type}",
             next_step="set image_uri, or set framework_version to a supported version",

@@ -47,10 +47,10 @@ class CapacityRung:
             raise SpecError(findings, subject="capacity tier")
 
     def __str__(self) -> str:
-        """Return the rung in words: `2 x ml.g5.xlarge spot`, `1 x ml.p5.4xlarge in plan p5-november`."""
+        """Return the rung in words: `2 x ml.g5.xlarge spot`, `1 x ml.p5.4xlarge in plan 'p5-november'`."""
         count = "" if self.instance_count is None else f"{self.instance_count} x "
         if self.training_plan is not None:
-            return f"{count}{self.instance_type} in plan {plan_name(self.training_plan)}"
+            return f"{count}{self.instance_type} in plan {plan_name(self.training_plan)!r}"
         return f"{count}{self.instance_type} {'spot' if self.use_spot_instances else 'on demand'}"
 
     def _findings(self) -> Iterator[Finding]:

@@ -95,7 +95,7 @@ def _groups(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]:
         yield Finding(
             where=where,
             what="names a group that is not an instance group of this job",
-            got=unknown[0],
+            got=repr(unknown[0]),
             allowed=", ".join(known) or "no group, because the job has no instance_groups",
         )
     if len(known) > 1 and not launch.instance_groups:

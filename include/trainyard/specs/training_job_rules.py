@@ -99,7 +99,7 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="entry_point",
             what="needs the framework toolkit, but container_entry_point replaces the toolkit",
-            next_step="remove one of the two; container_arguments can name the script",
+            next_step="remove container_entry_point, or remove entry_point and name the script in container_arguments",
         )
 
 
@@ -397,7 +397,7 @@ def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -
         missing, given = given, missing
     return Finding(
         where=missing,
-        what="is required: a network needs subnets and security groups",
+        what="is required, because a network needs both subnets and security groups",
         got=f"only {given} {', '.join(subnets or security_group_ids)}",
         allowed="both or neither",
         next_step=f"set {missing}, or remove {given}",
@@ -413,8 +413,8 @@ def _groups_of_channels(spec: TrainingJobSpec) -> Iterator[Finding]:
             if group not in known:
                 yield Finding(
                     where=f"inputs.{name}.instance_groups",
-                    what="is not an instance group of this job",
-                    got=group,
+                    what="names a group that is not an instance group of this job",
+                    got=repr(group),
                     allowed=", ".join(sorted(known))
                     or "no group, because the job has no instance_groups",
                 )
@@ -425,11 +425,11 @@ def _groups_of_channels(spec: TrainingJobSpec) -> Iterator[Finding]:
             next_step="rename your channel",
         )
     if any(named.values()) and not all(named.values()):
-        bare = ", ".join(name for name, groups in named.items() if not groups)
+        bare = ", ".join(repr(name) for name, groups in named.items() if not groups)
         yield Finding(
             where="inputs",
             what="must name instance_groups on every channel or on none",
-            got=f"none on {bare}",
+            got=f"no instance_groups on {bare}",
             next_step="set instance_groups on each channel, or remove it from the other channels",
         )
 
@@ -470,7 +470,7 @@ def _hyperparameter_value(where: str, value: object) -> Iterator[Finding]:
     try:
         size = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
-        yield Finding(where=where, what=f"is not JSON: {error}", got=repr(value)[:80])
+        yield Finding(where=where, what=f"is not JSON ({error})", got=repr(value)[:80])
         return
     if size > MAX_CHARACTERS:
         yield Finding(

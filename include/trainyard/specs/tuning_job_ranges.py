@@ -67,7 +67,7 @@ class IntegerRange:
             findings = [
                 Finding(
                     where="scaling_type",
-                    what="is allowed for continuous ranges only",
+                    what="has a value that integer ranges do not support",
                     got=self.scaling_type,
                     allowed="Auto, Linear, Logarithmic",
                 )
@@ -130,9 +130,9 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
         raise SpecError(
             Finding(
                 where=f"{where}.type" if "type" in given else where,
-                what="is not a kind of range",
-                got=repr(given.get("type")) if "type" in given else f"no type in {value!r}",
-                allowed="continuous or integer with min_value and max_value, categorical with values",
+                what="is not a kind of range" if "type" in given else "is not a range with a type",
+                got=repr(given.get("type", value)),
+                allowed="type continuous or integer with min_value and max_value, or type categorical with values",
                 next_step=did_you_mean(near[:1]),
             )
         )
@@ -171,7 +171,7 @@ def _scaled_findings(low: float, high: float, scaling: Scaling) -> Iterator[Find
             where="scaling_type",
             what="is ReverseLogarithmic, which needs a range within 0 <= x < 1",
             got=f"{low:g} to {high:g}",
-            allowed="such as 0.9 to 0.999",
+            allowed="a range such as 0.9 to 0.999",
         )
 
 
@@ -180,8 +180,8 @@ def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
         yield Finding(
             where="values",
             what="has too many values" if values else "is empty",
-            got=str(len(values)),
-            allowed=f"1 to {MOST_CATEGORIES}",
+            got=f"{len(values)} values",
+            allowed=f"1 to {MOST_CATEGORIES} values",
         )
     odd = [each for each in values if not isinstance(each, (str, int, float, bool))]
     if odd:

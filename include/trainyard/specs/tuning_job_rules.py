@@ -260,8 +260,8 @@ def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
             yield Finding(
                 where="hyperband",
                 what="is allowed for strategy Hyperband only",
-                got=str(spec.strategy),
-                next_step="remove it",
+                got=f"strategy {spec.strategy}",
+                next_step="remove hyperband",
             )
         return
     if spec.early_stopping_type != "Off":

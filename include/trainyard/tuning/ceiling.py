@@ -106,7 +106,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
         raise SpecError(
             Finding(
                 where="budget_usd",
-                what=f"cannot be enforced: {found.note}",
+                what=f"cannot be enforced, because {found.note}",
                 got=instances_in_words(spec.training),
                 next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
             )

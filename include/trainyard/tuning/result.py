@@ -125,6 +125,6 @@ class TuningResult:
             raise ContractError(
                 "the data is not the result of a search",
                 got=f"the keys {', '.join(sorted(data))}",
-                allowed="a dict of this release of Trainyard, as the task of the search returned it",
-                next_step="clear the task of the search, which finds its job and returns the result again",
+                allowed="the data that the task of a search returns in this release of Trainyard",
+                next_step="clear the task of the search: it finds its job and returns the result again",
             ) from error

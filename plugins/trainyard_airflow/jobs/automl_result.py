@@ -37,7 +37,7 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
     if rate is None:
         finding = Finding(
             where="budget_usd",
-            what="cannot be enforced: the price catalogue has no price for candidate_instance_type",
+            what="cannot be enforced, because the price catalogue has no price for candidate_instance_type",
             got=spec.candidate_instance_type,
             next_step="remove budget_usd and set max_runtime_s (max_time_s in autopilot_tabular), or choose an "
             "instance type with a price in your own spec",

@@ -141,7 +141,7 @@ class MoneyStops:
             **facts,
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
             next_step="if the log has 'THE MODEL ... IS NOT WRITTEN', take the weights from the checkpoint, or raise "
-            "max_cost_usd to resume; otherwise write the model after SIGTERM, as docs/own_scripts.md shows",
+            "max_cost_usd to resume; otherwise let the script write the model after SIGTERM (docs/own_scripts.md)",
         )
 
     def _has_files(self, uri: str) -> bool:

@@ -69,6 +69,6 @@ class EndPolicy:
         raise ContractError(
             "the task received a person's answer, but does not ask a question about its stopped job",
             where=f"job {result.get('job_name')}",
-            got=f"{chosen} by {by}",
+            got=f"the answer '{chosen}' from {by}",
             next_step="clear the task to start its next attempt; do not change its rules while a question is open",
         )

@@ -109,7 +109,7 @@ class GitSource:
                 finding = Finding(
                     where="source_dir",
                     what="names a folder that the repository does not have at this commit",
-                    got=f"{self.url}@{self.commit}: {self.subdirectory}",
+                    got=f"{self.subdirectory!r} in {self.url}@{self.commit}",
                     next_step="correct the commit or #subdirectory=<folder>",
                 )
                 raise SpecError(finding, subject="source_dir")
@@ -134,7 +134,7 @@ class GitSource:
         except FileNotFoundError:
             finding = Finding(
                 where="source_dir",
-                what="cannot be fetched: this worker has no git",
+                what="cannot be fetched, because this worker has no git",
                 got=self.url,
                 next_step="install git on the workers",
             )
@@ -147,7 +147,7 @@ class GitSource:
                 raise ConnectionError(f"{self.url} cannot be fetched: {output}")
             finding = Finding(
                 where="source_dir",
-                what=f"cannot be fetched: {output}",
+                what=f"cannot be fetched; git reports `{output}`",
                 got=f"{self.url}@{self.commit}",
                 next_step="check the address, the commit and the git credentials of the worker",
             )

@@ -58,8 +58,8 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
             outside = Finding(
                 where="source_dir",
                 what="is not a folder of Trainyard's own scripts",
-                got=source_dir,
-                allowed=f"{SHIPPED} or {SHIPPED}<folder>",
+                got=repr(source_dir),
+                allowed=f"{SHIPPED!r} or '{SHIPPED}<folder>'",
             )
             raise SpecError(outside, subject="source_dir")
         return folder
@@ -136,10 +136,11 @@ def code_findings(
     if is_torchrun and (folder / "setup.py").is_file():
         yield Finding(
             where="source_dir",
-            what="has a setup.py, so the container starts the script as a package, which torchrun cannot do",
-            got=spec.source_dir,
-            next_step="name the folder of the script, in a repository by #subdirectory=, or start it without torchrun: "
-            "in train_own_script by strategy mpi or plain",
+            what="has a setup.py, so the container starts the script as a package, but torchrun cannot start packages",
+            got=repr(spec.source_dir),
+            next_step="set source_dir to the script's own folder, without setup.py (in a repository with "
+            "#subdirectory=<folder>), or start the script without torchrun, in train_own_script with the strategy mpi "
+            "or plain",
             source="sagemaker-training 5.1.4, torch_distributed.py",
         )
     script = folder / (spec.entry_point or "")

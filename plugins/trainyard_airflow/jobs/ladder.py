@@ -138,7 +138,7 @@ def place_next(
         if index in full_rungs:
             continue
         if index in closed:
-            passed.append(f"tier {index} ({rungs[index]}): {closed[index]}")
+            passed.append(f"tier {index} ({rungs[index]}) cannot be used, because {closed[index]}")
             continue
         too_dear = _too_dear(rungs[index], index, earlier, rungs, max_run_s)
         if too_dear is None:

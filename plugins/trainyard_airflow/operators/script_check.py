@@ -83,23 +83,25 @@ def _findings(job: ScriptJob, answer: list[str] | str) -> list[Finding]:
     if isinstance(answer, str):
         return [_unjudged(job.where, job.entry_point, answer)]
     return [
-        Finding(where=job.where, what=f"{job.entry_point} would reject: {each}") for each in answer
+        Finding(where=job.where, what=f"would be rejected by {job.entry_point}; {each}")
+        for each in answer
     ]
 
 
 def _unjudged(where: str, who: str, reason: str) -> Finding:
     return Finding(
         where=where,
-        what=f"{who} cannot check the hyperparameters: {reason}",
+        what=f"{who} cannot check the hyperparameters ({reason})",
         next_step=f"run `python -m {JUDGE}` in the folder of the scripts and read its output",
         severity=Severity.WARNING,
     )
 
 
 def _silence(scripts: Path, output: str) -> Finding:
-    reason = (output.strip().splitlines() or ["no reason given"])[-1]
+    reason = (output.strip().splitlines() or ["no output"])[-1]
     return Finding(
         where=str(scripts),
-        what=f"has scripts that cannot check their hyperparameters: {reason}",
-        next_step=f"run `python -m {JUDGE}` there and read its output; the scripts would also fail in the container",
+        what="has scripts that fail when they check their hyperparameters, and would also fail in the container",
+        got=reason,
+        next_step=f"run `python -m {JUDGE}` in this folder and read its output",
     )

@@ -158,8 +158,8 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
     if path.stat().st_size != shard["bytes"]:
         return (
             f"shard {path} has {path.stat().st_size} bytes, but {shard['bytes']} in the index; the "
-            "index and the shards are of different data sets, or the download is incomplete: take both "
-            "channels from the same data set"
+            "index and the shards are of different data sets, or the download is incomplete; take the channel "
+            "'index' and the channels of the shards from the same data set"
         )
     stated = shard["sha256"]  # null if the data set was made without checksums
     if verify and stated is not None and (digest := sha256_of(path)) != stated:

@@ -99,13 +99,13 @@ class ShardedHyperparameters(Hyperparameters):
         findings = []
         if str(experts) != "1":
             findings.append(
-                f"{MODEL_PARALLEL}: expert_parallel_degree {experts!r}, but no model here has experts; leave it at 1"
+                f"{MODEL_PARALLEL} has expert_parallel_degree {experts!r}, but no model here has experts; leave it at 1"
             )
         for name, value in parameters.items():
             ours = OF_SMP.get(name)
             if ours is None and name not in WITHOUT_EFFECT:
                 findings.append(
-                    f"{MODEL_PARALLEL}: unknown key {name!r}; known are {', '.join(OF_SMP)}"
+                    f"{MODEL_PARALLEL} has the unknown key {name!r}; known keys are {', '.join(OF_SMP)}"
                 )
             elif ours is not None and str(values.setdefault(ours, value)) != str(value):
                 findings.append(

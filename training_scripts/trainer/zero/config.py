@@ -97,8 +97,8 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
     if len(files) != 1:
         found = ", ".join(each.name for each in files) or "none"
         raise HyperparameterError(
-            f"channel {CHANNEL} must have one JSON file; it has {found}. Name a prefix with that file only, or pass "
-            f"the config as hyperparameter {HYPERPARAMETER}"
+            f"channel {CHANNEL} must have exactly one JSON file; it has {found}. Give the channel a prefix with a "
+            f"single JSON file, or pass the config as hyperparameter {HYPERPARAMETER}"
         )
     return _parsed(files[0].read_text(encoding="utf-8"), f"channel {CHANNEL}, {files[0].name}")
 

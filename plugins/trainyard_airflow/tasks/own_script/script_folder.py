@@ -92,7 +92,7 @@ def _link_finding(link: str) -> Finding:
     return Finding(
         where="source_dir",
         what="has a symbolic link to a folder, which is not copied to the job",
-        got=link,
+        got=repr(link),
         next_step="replace the link with a copy of the folder, unless the scripts do not need it",
         severity=Severity.WARNING,
     )
@@ -118,7 +118,7 @@ def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
     if not uri.endswith(_ARCHIVE_ENDING):
         yield Finding(
             where="source_dir",
-            what="is not an archive",
+            what=f"does not end with {_ARCHIVE_ENDING}",
             got=uri,
             allowed="s3://.../sourcedir.tar.gz",
             next_step="pack the folder's content with tar -czf, without the folder itself",
@@ -148,5 +148,5 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
         allowed=f"a folder below {home} (not hidden, not named like credentials, not in {of_airflow}); a folder below "
         f"a path in trainyard.{ROOTS_KEY} of the connection's extra ({roots}); s3://.../sourcedir.tar.gz; or "
         f"{SCHEME}...@<commit>, for a repository in trainyard.{REPOSITORIES_KEY}",
-        next_step="move the scripts to a separate folder below one of these",
+        next_step="move the scripts to a separate folder below one of the allowed folders",
     )

@@ -46,7 +46,7 @@ def cap_left_usd(
     if unknown:
         finding = Finding(
             where="max_cost_usd",
-            what="cannot be enforced: the cost of an earlier job is unknown",
+            what="cannot be enforced, because the cost of an earlier job is unknown",
             got=f"{format_usd(cap_usd)} for a run with {', '.join(unknown)}",
             next_step="start a new run without max_cost_usd, or on instance types with a known price",
         )
