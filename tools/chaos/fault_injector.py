@@ -142,7 +142,10 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Send the engine all faults that wait there for a step of the training. Later calls have no effect."""
+        """Send the engine all faults that wait there for a step of the training.
+
+        After one call has succeeded, further calls have no effect.
+        """
         if not self._given:
             self._give([each for each in self._pending if _waits_in_engine(each)])
 

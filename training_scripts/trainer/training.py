@@ -536,7 +536,7 @@ class Training:
     def divergence(self, seen: str) -> NonFiniteError:
         """Return the error for a non-finite loss or gradient norm in the current step.
 
-        It names the step's samples and settings. `seen` describes the loss and the norm.
+        It names the step's samples and settings. `seen` describes the value that is not finite.
         """
         progress = self.state.progress
         return NonFiniteError.in_step(

@@ -92,7 +92,8 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
     """Report a job as alive while its script loads models and data before `watch`.
 
     The reports end after at most `at_most_s` seconds. The limit on silence (`heartbeat_timeout_s`) begins with
-    a job's first line. Without this function, `watch` prints the first line. No process group is needed.
+    a job's first line. This function prints this line at once; without this function, `watch` prints it. No
+    process group is needed.
     """
     metrics = MetricsWriter(
         container_paths().output_data_dir / OWN_FOLDER,
@@ -475,8 +476,9 @@ class Run:
     def _live_on(self) -> None:
         """Report the run as alive from the end of the training until the process ends.
 
-        In this time a script may merge or write a model, for example. Nothing is reported outside of training jobs,
-        or if `start` began the run, because such a run ends with the process.
+        In this time a script may merge or write a model, for example. The reports end after at most
+        `SETUP_TIMEOUT_S` seconds. Nothing is reported outside of training jobs, or if `start` began the run,
+        because such a run ends with the process.
         """
         if JOB_VARIABLE not in os.environ or self._is_of_process:  # no training job, or its end
             return
@@ -640,7 +642,7 @@ class Run:
         """End the periodic reports that the run is alive, if they have not ended yet.
 
         They last from the beginning of the run to the end of its first step, because this step may compile the
-        model.
+        model. They end after at most `START_TIMEOUT_S` seconds.
         """
         if not self._has_started:
             self._has_started = True

@@ -72,9 +72,9 @@ def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
         if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
             yield Finding(
                 where=f"capacity_ladder[{index}].instance_count",
-                what="gives a number of ranks that does not divide global_batch_size evenly",
-                got=f"{conf.global_batch_size} with micro_batch_size {conf.micro_batch_size} and {readers} "
-                "data-parallel ranks",
+                what="gives a number of ranks that does not fit global_batch_size",
+                got=f"global_batch_size {conf.global_batch_size} with micro_batch_size {conf.micro_batch_size} and "
+                f"{readers} data-parallel rank{'' if readers == 1 else 's'}",
                 allowed="a global batch that is a multiple of micro_batch_size x data-parallel ranks on every tier",
             )
 

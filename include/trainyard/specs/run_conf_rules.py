@@ -250,7 +250,7 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
             where="global_batch_size",
             what="must be a multiple of micro_batch_size x data-parallel ranks",
             got=f"{conf.global_batch_size} with micro_batch_size {conf.micro_batch_size} and {conf.num_readers} "
-            "data-parallel ranks",
+            f"data-parallel rank{'' if conf.num_readers == 1 else 's'}",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
     if conf.num_warmup_steps >= conf.max_steps > 0:

@@ -8,8 +8,8 @@ CollectionConfigurations: `save_interval`, `start_step`, `end_step` (exclusive),
 all collections that do not set them.
 
 Losses, learning rates and times of every step are always written. The norms of gradients cost nothing,
-since clipping needs them. A gradient collection without start, end and list of steps therefore has its
-norms written at every step, and its other statistics at its interval.
+since clipping needs them. If a gradient collection has neither a start, nor an end, nor a list of steps,
+its norms are therefore written at every step, and its other statistics at its interval.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new
 lines and puts them as one object for all ranks: every second at first, every minute after an hour. Urgent
 lines are put earlier. A line is urgent if it has NaN or infinity, or reports a failed checkpoint or the end
-of the training. The first urgent lines wait for at most half a second. This limit doubles with each object
-that has urgent lines. An object never changes, and the names are increasing numbers, so a reader lists the
-objects after the last one that it has read. For example:
+of the training. The first urgent lines are due half a second after the previous object. This time doubles
+with each object that has urgent lines. An object never changes, and the names are increasing numbers, so a
+reader lists the objects after the last one that it has read. For example:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
