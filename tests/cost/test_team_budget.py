@@ -38,8 +38,8 @@ def test_refusal_has_what_is_spent_by_whom_and_what_is_left() -> None:
 
     assert finding is not None
     assert finding.got == (
-        "up to $10.00 for this run; $81.50 spent and $15.00 reserved by unfinished runs: "
-        "$61.50 by train (ana), 2 runs; $20.00 by nightly, 1 run; $15.00 by tune (bo), 1 run"
+        "a cost of up to $10.00 for this run; $81.50 spent and $15.00 reserved by unfinished runs: "
+        "$61.50 in 2 runs of DAG train (ana); $20.00 in 1 run of DAG nightly; $15.00 in 1 run of DAG tune (bo)"
     )
     assert finding.allowed == "$3.50 left of $100.00"
     assert finding.next_step is not None

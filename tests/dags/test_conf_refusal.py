@@ -60,7 +60,10 @@ def test_rest_answers_with_every_problem_of_the_conf(server: TestClient) -> None
     assert "max_steps: is too small; got -5; allowed: at least 1" in detail
     assert "learning_rate: has the wrong type; got 'fast'; allowed: a number" in detail
     assert "precision: is not an allowed value; got 'fp64'; allowed: auto, " in detail
-    assert "instance_type: is malformed; got 'm5.large'; allowed: such as ml.m5.large" in detail
+    assert (
+        "instance_type: is malformed; got 'm5.large'; allowed: an instance type such as ml.m5.large"
+        in detail
+    )
     assert "max_stps: is an unknown key; did you mean 'max_steps'?" in detail
     assert "tuning_ranges.learning_rate.scaling_type: is not an allowed value; got 'Log'" in detail
     assert "schema" not in detail

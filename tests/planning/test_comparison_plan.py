@@ -80,7 +80,7 @@ def test_sharding_job_is_priced_for_no_longer_than_the_service_lets_it_run() -> 
         }
     )
 
-    assert "shard 1 x ml.m5.xlarge at 0.23 USD/h for at most 9 d" in plan.cost_note
+    assert "shard: 1 x ml.m5.xlarge at 0.23 USD/h for at most 9 d" in plan.cost_note
 
 
 def test_budget_holds_for_all_cells_together() -> None:
@@ -125,7 +125,10 @@ def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
         ({"ranks": []}, "ranks: is empty"),
         ({"ranks": [1, 1]}, "has an invalid or a repeated number of ranks"),
         ({"ranks": [3], "processes_per_instance": 2}, "does not fill whole instances"),
-        ({"ranks": list(range(1, 66))}, "gives, together with ranks, too many trainings"),
+        (
+            {"ranks": list(range(1, 66))},
+            "makes too many trainings, one for each strategy and number of ranks",
+        ),
         ({"loss_tolerance": 1}, "loss_tolerance: is not a share"),
         ({"worthwhile_efficiency": 0}, "worthwhile_efficiency: is not a share"),
         ({"instance_count": 2}, "set ranks instead"),

@@ -210,7 +210,7 @@ def test_a_training_beyond_the_limit_of_processing_jobs_has_jobs_within_it() -> 
     plan = plan_run({"max_run_s": 864_000, "source": "s3://b/raw/", "shard_instance_count": 2})
 
     assert plan.evaluation.max_run_s <= LIMIT_S
-    assert "shard 2 x ml.m5.xlarge at 0.23 USD/h for at most 9 d 0 h" in plan.cost_note
+    assert "shard: 2 x ml.m5.xlarge at 0.23 USD/h for at most 9 d 0 h" in plan.cost_note
 
 
 HUGE: dict[str, Any] = {"num_layers": 120, "hidden_size": 16_384, "num_heads": 128}

@@ -73,7 +73,7 @@ def test_gpus_that_cannot_evaluate_the_whole_model_are_refused_with_a_type_that_
         (
             20,
             {"adapter": "qlora"},
-            "37.3 GiB on the host of ml.g5.2xlarge; allowed: at most 26.4 GiB",
+            "37.3 GiB to load on the host of ml.g5.2xlarge; allowed: at most 26.4 GiB",
             'set artifact to "adapter", or use ml.g5.4xlarge',
         ),
         (30, {**FOUR, "strategy": "fsdp", "adapter": "none"}, "224 GiB", "use ml.g5.24xlarge"),

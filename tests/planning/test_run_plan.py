@@ -298,7 +298,7 @@ def test_shards_that_the_ranks_cannot_share_are_refused() -> None:
     message = refusal(num_shards=5)
 
     assert "num_shards" in message
-    assert "for example 4, 6; 0 chooses a number" in message
+    assert "for example 4, 6, or 0 to choose the number automatically" in message
 
 
 def test_a_run_that_could_cost_more_than_its_budget_does_not_start() -> None:
@@ -341,7 +341,7 @@ def test_the_ceiling_holds_every_attempt_of_training_evaluation_and_sharding() -
     once = 2 * hour["ml.m5.large"] + hour["ml.m5.large"] + 3 * hour["ml.m5.xlarge"]
     assert plan.once_usd == pytest.approx(once)
     assert plan.ceiling_usd == pytest.approx(4 * once)
-    for part in ("each job at most 4 times", "train 2 x", "evaluate 1 x", "shard 3 x"):
+    for part in ("each job at most 4 times; ", "train: 2 x", "evaluate: 1 x", "shard: 3 x"):
         assert part in plan.cost_note
 
 

@@ -63,7 +63,7 @@ def test_the_run_pays_for_search_and_training() -> None:
 
     assert plan.ceiling_usd == pytest.approx((plain.ceiling_usd or 0) + 12 * TRIAL)
     assert (plan.search_usd, plan.trials, plan.trial_steps) == (pytest.approx(12 * TRIAL), 12, 100)
-    assert "; search 12 trials, each on 2 x ml.m5.large" in plan.cost_note
+    assert "; search: 12 trials, each on 2 x ml.m5.large" in plan.cost_note
     assert (plain.search_usd, plain.trials) == (0, 0)
 
 
@@ -89,7 +89,7 @@ def test_a_share_that_holds_not_even_the_first_trials_is_refused() -> None:
 
     assert (
         "tuning_budget_share: is less than the first trials of the search can cost; "
-        "got $0.40; the first 2 parallel trials cost up to $0.46" in str(caught.value)
+        "got a share of $0.40; the first 2 parallel trials cost up to $0.46" in str(caught.value)
     )
 
 

@@ -144,7 +144,7 @@ def test_preflight_plans_for_all_groups(preflight: Any) -> None:
     [
         (
             {"distribution": None},
-            'runs on one group only; allowed: feed, train; add "instance_groups": ["train"] to distribution',
+            'runs on only one of them; allowed: feed, train; add "instance_groups": ["train"] to distribution',
         ),
         ({"keep_alive_period_in_seconds": 600}, "cannot be combined with instance_groups"),
         (

@@ -74,7 +74,10 @@ def test_what_aws_would_refuse_is_refused_with_the_rest_of_the_findings(aws_conn
     message = refusal(task, image_uri=image, source="/nowhere")
 
     assert "a version of torch that torch_distributed does not support; got 1.10" in message
-    assert "because the library is built into the images of these versions (SDK v2" in message
+    assert (
+        "because support for torch_distributed is built into the images of the allowed versions only (SDK v2"
+        in message
+    )
     assert "/nowhere" in message
 
 

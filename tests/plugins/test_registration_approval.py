@@ -129,7 +129,9 @@ def test_the_condition_of_a_shipped_model_reads_its_evaluation(
         "preflight", replace(state, conf=RunConf(register_when=condition)).to_dict()
     )
     surroundings.xcom_push("evaluate", {"job_name": "job", "metrics": {"test_loss": 1.25}})
-    said = r"test_loss is 1\.25, but" if "loss" in condition else "accuracy, which was not measured"
+    said = (
+        r"test_loss is 1\.25, but" if "loss" in condition else "'accuracy', which was not measured"
+    )
 
     with pytest.raises((AirflowSkipException, SpecError), match=said):
         register().execute(surroundings.context)

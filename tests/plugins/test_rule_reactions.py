@@ -170,7 +170,7 @@ def test_stop_without_a_step_goes_on_at_the_last_checkpoint(
 
 def test_human_is_asked_once_only() -> None:
     with pytest.raises(
-        SpecError, match=r"most: .*second question.*; got 2; allowed: 1; set most to 1"
+        SpecError, match=r'most: .*second question.*; got 2; allowed: 1; set "most" to 1'
     ):
         read_retry({"action": "ask", "most": 2})
 

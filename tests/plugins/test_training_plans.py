@@ -86,7 +86,7 @@ def test_plan_that_has_not_begun_is_warned_of(aws_connection, task):
     plan = plan_of(aws_connection)["TrainingPlanName"]
     conf = {"capacity_ladder": ladder(plan), "instance_count": 1}
     state = preflight(task, **conf)["plan"]
-    assert any("has not begun: the training waits until" in each for each in state["warnings"])
+    assert any("has not begun; the training waits until" in each for each in state["warnings"])
 
 
 def test_plan_needs_no_quota_of_instances_and_its_training_costs_nothing(aws_connection, task):

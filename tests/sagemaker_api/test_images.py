@@ -26,7 +26,9 @@ def test_a_framework_version_gives_awss_image() -> None:
 
 
 def test_an_unknown_version_lists_the_known_ones() -> None:
-    with pytest.raises(SpecError, match=r"no such pytorch version: 9\.9, supported: .*2\.8\.0"):
+    with pytest.raises(
+        SpecError, match=r"9\.9 is not a known pytorch version; supported: .*2\.8\.0"
+    ):
         image_uri(region="us-east-1", instance_type="ml.m5.large", framework_version="9.9")
 
 
@@ -55,7 +57,7 @@ def test_the_model_parallel_library_has_an_image_of_its_own(
 
 @pytest.mark.parametrize("version", [None, "1.13.1", "9.9"])
 def test_a_model_parallel_version_that_nobody_wrote_down_is_refused(version: str | None) -> None:
-    with pytest.raises(SpecError, match=r"no such pytorch-smp version.*supported: .*2\.5\.1"):
+    with pytest.raises(SpecError, match=r"not a known pytorch-smp version; supported: .*2\.5\.1"):
         image_uri(
             region="us-east-1",
             instance_type="ml.p4d.24xlarge",
@@ -152,7 +154,7 @@ def test_hugging_face_has_an_image_on_its_newest_torch(version: str | None, tag:
 
 
 def test_hugging_face_on_a_cpu_says_that_there_is_no_such_image() -> None:
-    with pytest.raises(SpecError, match=r"no such processor of huggingface 5\.3\.0: cpu"):
+    with pytest.raises(SpecError, match=r"cpu is not a known processor of huggingface 5\.3\.0"):
         image_uri(region="us-east-1", instance_type="ml.m5.large", framework="huggingface")
 
 

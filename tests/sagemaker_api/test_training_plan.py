@@ -75,7 +75,7 @@ def test_plan_that_begins_later_than_the_rung_waits_is_closed() -> None:
     assert later.closed(patient, 2 * HOUR, reserve_s=RESERVE) is None
     assert "max_wait_s is 600" in str(later.closed(hasty, 2 * HOUR, reserve_s=RESERVE))
     assert plan((0, 24), Status="Expired").closed(patient, 0, reserve_s=RESERVE) == (
-        "plan mine is Expired"
+        "plan 'mine' is Expired"
     )
 
 
@@ -88,7 +88,7 @@ def test_fitting_plan_with_time_left_has_no_findings() -> None:
     [
         (plan((0, 24), TargetResources=["hyperpod-cluster"]), "is a plan for other resources"),
         (plan((0, 24), TotalInstanceCount=0), "has fewer instances than the tier"),
-        (plan((0, 24), Status="Expired"), "cannot be used now"),
+        (plan((0, 24), Status="Expired"), "cannot be used now, because plan 'mine' is Expired"),
         (plan((0, 3)), "has too little time left; the training ends unfinished"),
     ],
     ids=["target", "count", "expired", "time"],
@@ -110,5 +110,5 @@ def test_plan_of_another_rung_or_of_later_is_a_warning() -> None:
 
     assert list(short.values()) == [Severity.WARNING]
     assert later == {
-        "has not begun: the training waits until 1970-01-01 03:00 UTC": Severity.WARNING
+        "has not begun; the training waits until 1970-01-01 03:00 UTC": Severity.WARNING
     }

@@ -65,5 +65,7 @@ def test_a_program_that_jobs_need_is_not_left_out_silently(tmp_path: Path) -> No
         (each / "bin").mkdir(parents=True)
     (base / "bin" / "torchrun").write_text("#!/moved/bin/python\nimport torch\n")
 
-    with pytest.raises(BuildError, match="torchrun does not run with that environment"):
+    with pytest.raises(
+        BuildError, match="torchrun does not run with the interpreter of its own environment"
+    ):
         adopt_programs(place, base)

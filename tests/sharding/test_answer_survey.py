@@ -164,10 +164,10 @@ def test_what_the_chat_template_leaves_out_is_one_finding(tmp_path: Path) -> Non
         made.raise_errors()
 
     first, second = caught.value.findings
-    assert first.where == "part/rows.jsonl row 2 and 29 other rows"
+    assert first.where == "part/rows.jsonl row 2, and 29 other rows"
     assert first.what.startswith("have a message of role developer, which the base model's chat")
     assert first.next_step == "rename the role to system"
-    assert second.where == "part/rows.jsonl row 32 and 1 other row"
+    assert second.where == "part/rows.jsonl row 32, and 1 other row"
     assert second.what.startswith("have a conversation that the base model's chat template rejects")
     assert "no tools" in second.what
     assert (made.num_bad, pairs.num_bad) == (32, 1)

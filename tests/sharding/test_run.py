@@ -315,7 +315,9 @@ def test_auto_count_is_a_multiple_of_the_readers(tmp_path: Path, store: Store) -
 
 
 def test_unfitting_count_is_refused_before_reading(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(SpecError, match=r"a multiple of 4 .* for example 4, 8; 0 chooses a number"):
+    with pytest.raises(
+        SpecError, match=r"a multiple of 4 .* for example 4, 8, or 0 to choose the number"
+    ):
         store.shard(tmp_path / "missing.csv", num_shards=6, instance_count=4)
 
 

@@ -103,7 +103,7 @@ def test_tokenizer_of_the_store_gives_the_same_data_set_as_the_same_file(
 
 @pytest.mark.parametrize("address", ["/nowhere/own.json", "s3://bucket/nowhere/own.json"])
 def test_missing_tokenizer_is_named(address: str, store: Store) -> None:
-    with pytest.raises(SpecError, match=rf"tokenizer: FileNotFound.*; got {address};"):
+    with pytest.raises(SpecError, match=rf"tokenizer; got {address} \(FileNotFound.*\);"):
         load_tokenizer(address, store)
 
 

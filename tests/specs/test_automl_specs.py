@@ -93,7 +93,7 @@ def test_all_faults_are_told_at_once() -> None:
         ),
         pytest.param(
             {"dataset": "digits", "target_column": "alcohol"},
-            'target_column: applies to dataset "own" only; got alcohol with dataset digits',
+            "target_column: applies to dataset \"own\" only; got 'alcohol' with dataset 'digits'",
             id="target of a bundled table",
         ),
         pytest.param({"dataset": "titanic"}, "is not a known dataset", id="unknown table"),

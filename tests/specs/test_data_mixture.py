@@ -101,7 +101,11 @@ def test_a_mixture_is_read_stored_and_split_by_source() -> None:
         ),
         ({"web": WEB, "code": {**CODE, "soruce": 1}}, {}, "did you mean 'source'?"),
         ({"web": WEB, "code": {**CODE, "source": " "}}, {}, "data_mixture.code.source: is empty"),
-        ({"web": WEB, "Code:1": CODE}, {}, "data_mixture.Code:1: is not a name of a source"),
+        (
+            {"web": WEB, "Code:1": CODE},
+            {},
+            "data_mixture: has a source with an invalid name; got 'Code:1'",
+        ),
         (
             {"web": WEB, "code": {**CODE, "data_format": "xml"}},
             {},

@@ -73,17 +73,17 @@ REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "a group that is not there": (
         {"distribution": {"mpi": ON, "instance_groups": ["gpus"]}, **GROUPS},
-        "is not an instance group of this job; got gpus; allowed: cpu, gpu",
+        "names a group that is not an instance group of this job; got 'gpus'; allowed: cpu, gpu",
         {"distribution": {"mpi": ON, "instance_groups": ["gpu"]}, **GROUPS},
     ),
     "groups without a job of groups": (
         {"distribution": {"mpi": ON, "instance_groups": ["gpu"]}},
-        "none: the job has no instance_groups",
+        "no group, because the job has no instance_groups",
         {"distribution": {"mpi": ON}},
     ),
     "several groups and none named": (
         {"distribution": {"mpi": ON}, **GROUPS},
-        "is required with several instance_groups",
+        "is required, because the job has several instance groups and a strategy runs on only one of them",
         {"distribution": {}, **GROUPS},
     ),
     "parameters set twice": (

@@ -157,7 +157,7 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         ({"hyperparameters": {"load_in_8bit": True}}, "hyperparameters.load_in_8bit", "qlora"),
         ({"epochs": 0}, "epochs", "more than 0"),
         ({"rank": 0}, "rank", "at least 1"),
-        ({"hyperparameters": {"rank": 4}}, "hyperparameters.rank", "set the field rank"),
+        ({"hyperparameters": {"rank": 4}}, "hyperparameters.rank", "set the field 'rank' instead"),
         ({"hyperparameters": {"warmup": 4}}, "hyperparameters.warmup", "warmup_steps"),
     ],
     ids=lambda each: str(each)[:30],

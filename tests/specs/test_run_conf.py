@@ -88,7 +88,7 @@ def test_text_from_a_form_is_read() -> None:
         ({"target_column": "y"}, "target_column: is allowed for the mlp model only"),
         (
             {"global_batch_size": 10, "micro_batch_size": 4, "instance_count": 2},
-            "got 10 with 4 x 2 data-parallel ranks; nearest: 8 or 16",
+            "got 10 with micro_batch_size 4 and 2 data-parallel ranks; nearest: 8 or 16",
         ),
         ({"global_batch_size": 3}, "nearest: 16"),
         ({"warmup_steps": 300, "max_steps": 300}, "warmup_steps: leaves no step"),
@@ -139,7 +139,7 @@ def test_text_from_a_form_is_read() -> None:
         ),
         ({"hyperparameters": {"num_workers": 1.5}}, "num_workers: is not a number of processes"),
         ({"ignore_columns": "id"}, "ignore_columns: has the wrong type"),
-        ({"hyperparameters": {"seed": 1}}, "hyperparameters.seed: is a field of the conf itself"),
+        ({"hyperparameters": {"seed": 1}}, "hyperparameters.seed: has its own field in the conf"),
     ],
     ids=lambda v: v[:45] if isinstance(v, str) else None,
 )
@@ -335,7 +335,7 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},
-            "capacity_ladder[1].instance_count: gives a number of ranks that does not divide global_batch_size evenly",
+            "capacity_ladder[1].instance_count: gives a number of ranks that does not fit global_batch_size",
         ),
         (
             {"capacity_ladder": LADDER[2:] + LADDER[1:2], "checkpoint_interval": -1},
@@ -358,8 +358,10 @@ def test_ranks_that_split_one_model_count_once_on_every_rung() -> None:
         "capacity_ladder": ladder,
     }
 
-    assert "divide global_batch_size" not in refusal(**conf, max_run_s=-1)
-    assert "12 with 8 x 1 data-parallel ranks" in refusal(**{**conf, "global_batch_size": 12})
+    assert "fit global_batch_size" not in refusal(**conf, max_run_s=-1)
+    message = refusal(**{**conf, "global_batch_size": 12})
+    assert "got 12 with micro_batch_size 8 and 1 data-parallel rank; nearest: 8 or 16" in message
+    assert "got global_batch_size 12 with micro_batch_size 8 and 1 data-parallel rank;" in message
 
 
 def test_all_rungs_are_checked_at_once() -> None:
@@ -367,9 +369,7 @@ def test_all_rungs_are_checked_at_once() -> None:
         capacity_ladder=[{**each, "instance_count": 3} for each in LADDER], global_batch_size=16
     )
 
-    assert (
-        message.count("gives a number of ranks that does not divide global_batch_size evenly") == 2
-    )
+    assert message.count("gives a number of ranks that does not fit global_batch_size") == 2
     assert "global_batch_size: must be a multiple" in message
 
 

@@ -206,15 +206,15 @@ def test_limits_are_those_of_the_training_script() -> None:
         ),
         (
             {"tuning_ranges": {"warmup_steps": {"min_value": 1, "max_value": 100}}},
-            "tuning_ranges.warmup_steps: warmup_steps: leaves no step",
+            "tuning_ranges.warmup_steps: makes a trial invalid, because warmup_steps leaves no step",
         ),
         (
             {"tuning_ranges": {"hidden_size": [128, 129]}, "tuning_max_jobs": 2},
-            "tuning_ranges.hidden_size: hidden_size: must be a multiple of 2 x num_heads",
+            "tuning_ranges.hidden_size: makes a trial invalid, because hidden_size must be a multiple of 2 x num_heads",
         ),
         (
             {"tuning_ranges": {"precision": ["fp8"]}, "tuning_max_jobs": 1},
-            "tuning_ranges.precision: precision: is not an allowed value; got 'fp8'",
+            "tuning_ranges.precision: makes a trial invalid, because precision is not an allowed value; got 'fp8'",
         ),
         (
             {"tuning_ranges": {"hidden_size": {"min_value": 64, "max_value": 256}}},
@@ -222,7 +222,7 @@ def test_limits_are_those_of_the_training_script() -> None:
         ),
         (
             {"tuning_ranges": {"global_batch_size": {"min_value": 16, "max_value": 64}}},
-            "tuning_ranges.global_batch_size: global_batch_size: must be a multiple of",
+            "tuning_ranges.global_batch_size: makes a trial invalid, because global_batch_size must be a multiple of",
         ),
         (
             {

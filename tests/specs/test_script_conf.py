@@ -140,7 +140,7 @@ def test_condition_needs_a_metric_that_something_measures() -> None:
     assert measured.condition is not None
     assert measured.condition.holds({"loss": 0.1})
     assert not measured.condition.holds({"loss": float("nan")})
-    with pytest.raises(SpecError, match="has the metric loss, which was not measured"):
+    with pytest.raises(SpecError, match="has the metric 'loss', which was not measured"):
         measured.condition.holds({"accuracy": 1.0})
 
 

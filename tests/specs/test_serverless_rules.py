@@ -43,7 +43,7 @@ def test_fields_that_do_not_fit_are_refused(members: dict[str, Any], what: str) 
     [
         ({"BaseModelArn": None}, "BaseModelArn: is required"),
         ({"JobType": "Training"}, "JobType: is not an allowed value; got Training"),
-        ({"JobType": "Evaluation"}, "EvaluationType: is required for Evaluation"),
+        ({"JobType": "Evaluation"}, "EvaluationType: is required if JobType is Evaluation"),
         ({"CustomizationTechnique": "PPO"}, "CustomizationTechnique: is not an allowed value"),
         ({"CustomizationTechnique": "RLVR"}, "EvaluatorArn: is required for RLVR"),
     ],

@@ -88,7 +88,7 @@ def test_the_test_of_a_shipped_model_ends_its_warm_up() -> None:
 def test_a_wrong_test_is_refused_with_the_place() -> None:
     conf = RunConf(smoke_hyperparameters={"global_batch_size": 3})
 
-    with pytest.raises(SpecError, match="smoke test: global_batch_size: must be a multiple"):
+    with pytest.raises(SpecError, match="global_batch_size of the smoke test: must be a multiple"):
         smoke_conf(conf)
 
 

@@ -61,7 +61,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"instance_type": None, "instance_groups": [*GROUPS, GROUPS[0]]},
-            "instance_groups: have a name twice; got a; give each group its own name",
+            "instance_groups: have a name twice; got 'a'; give each group its own name",
         ),
         (
             {
@@ -140,7 +140,10 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["a"]}}},
-            "inputs.train.instance_groups: is not an instance group of this job; got a; allowed: none",
+            (
+                "inputs.train.instance_groups: names a group that is not an instance group of this job; got 'a'; "
+                "allowed: no group, because the job has no instance_groups"
+            ),
         ),
         (
             {
@@ -148,7 +151,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
                 "instance_groups": GROUPS,
                 "inputs": {"x": {"s3_data": "s3://b/x", "instance_groups": ["a"]}, "y": "s3://b/y"},
             },
-            "inputs: must name instance_groups on every channel or on none; got none on y",
+            "inputs: must name instance_groups on every channel or on none; got no instance_groups on 'y'",
         ),
         ({"entry_point": "t.py", "container_entry_point": ["sh"]}, "entry_point: needs the"),
         ({"source_dir": "src"}, "source_dir: is set, but entry_point is not"),

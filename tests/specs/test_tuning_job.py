@@ -98,7 +98,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"hyperparameter_ranges": {"rate": 3}},
-            "hyperparameter_ranges.rate: is not a kind of range",
+            "hyperparameter_ranges.rate: is not a range with a type; got 3",
         ),
         ({"hyperparameter_ranges": {"color": []}}, "hyperparameter_ranges.color.values: is empty"),
         ({"hyperparameter_ranges": {"color": ["a", "a"]}}, "has a value more than once"),
@@ -118,7 +118,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
                     }
                 }
             },
-            "hyperparameter_ranges.n.scaling_type: is allowed for continuous ranges only",
+            "hyperparameter_ranges.n.scaling_type: has a value that integer ranges do not support",
         ),
         (
             {"hyperparameter_ranges": {"epochs": ["a", "b"]}, "max_jobs": 2},

@@ -53,7 +53,10 @@ def test_a_channel_holds_one_file(tmp_path):
     with pytest.raises(HyperparameterError, match="both have a DeepSpeed config; use one of them"):
         read_config(json.dumps(WRITTEN), {"deepspeed": tmp_path})
     (tmp_path / "other.json").write_text("{}")
-    said = r"has any\.json, other\.json\. Name a prefix with that file only, or pass .* hyperparameter ds_config"
+    said = (
+        r"has any\.json, other\.json\. Give the channel a prefix with a single JSON file, "
+        r"or pass .* hyperparameter ds_config"
+    )
     with pytest.raises(HyperparameterError, match=said):
         read_config("", {"deepspeed": tmp_path})
 

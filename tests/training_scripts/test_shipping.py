@@ -368,7 +368,7 @@ def test_a_week_of_eight_hosts_costs_what_the_documentation_says() -> None:
     usd = (objects + lists) * 5e-6 + objects * 4e-7  # S3 Standard, us-east-1: PUT, LIST and GET
 
     text = DOCS.read_text(encoding="utf-8")
-    for told in (f"{objects:,} objects", f"{lists:,} LISTs", f"{usd:.2f} USD"):
+    for told in (f"{objects:,} PUTs and {objects:,} GETs", f"{lists:,} LISTs", f"{usd:.2f} USD"):
         assert told in text, told
     assert (
         objects < 184_320 / 2

@@ -96,7 +96,7 @@ def test_unknown_price_is_no_price_and_holds_no_budget() -> None:
     odd = spec(training={"instance_type": "ml.zz9.large"}, budget_usd=3)
 
     assert estimate(odd).total_usd is None
-    with pytest.raises(SpecError, match="budget_usd: cannot be enforced: the price"):
+    with pytest.raises(SpecError, match="budget_usd: cannot be enforced, because the price"):
         check_affordable(odd, estimate(odd), paid_usd=0.0)
 
 

@@ -68,15 +68,8 @@ class ReplanNeededError(Exception):
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
-        super().__init__(
-            f"the values of column {column!r} do not match its planned type; add the column to ignore_columns if the "
-            "training does not need it"
-        )
+        super().__init__(f"the values of column {column!r} do not match its plan")
         self.column, self.kind = column, kind
-
-    def __str__(self) -> str:
-        """Return what does not match, and the next step."""
-        return f"the values of column {self.column!r} do not match its plan; plan it anew and read the source again"
 
 
 def joined_dtype(dtypes: Sequence[str]) -> str | None:

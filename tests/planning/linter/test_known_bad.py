@@ -237,7 +237,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a strategy of several groups that names none": (
         {**GROUPS, **launched(**TORCHRUN)},
         E,
-        "is required with several instance_groups",
+        "is required, because the job has several instance groups and a strategy runs on only one of them",
         GROUPS,
     ),
     "a strategy on two groups": (
@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
             },
         },
         E,
-        "must name instance_groups on every channel or on none; got none on extra",
+        "must name instance_groups on every channel or on none; got no instance_groups on 'extra'",
         {
             **GROUPS,
             "inputs": {"train": {"s3_data": "s3://bucket/train", "instance_groups": ["gpu"]}},

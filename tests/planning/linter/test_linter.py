@@ -187,13 +187,13 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "smddp on p3": (
         {"distribution": SMDDP, "instance_type": "ml.p3.16xlarge"},
         W,
-        "AWS removed it from the list of supported types",
+        "AWS removed ml.p3.16xlarge from the list of supported types",
         {"distribution": SMDDP},
     ),
     "smddp on p3dn": (
         {"distribution": SMDDP, "instance_type": "ml.p3dn.24xlarge"},
         W,
-        "AllReduce only, and no further development",
+        "on ml.p3dn.24xlarge the library has AllReduce only, and AWS no longer develops it",
         {"distribution": SMDDP, "instance_type": "ml.p4de.24xlarge"},
     ),
     "smp v1 on p5": (
@@ -428,7 +428,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "zero-3 of a model that no gpu holds whole": (
         decoder(entry_point="train_deepspeed.py", num_layers=60),
         E,
-        "cannot start train_deepspeed.py with this model: at the start: 45.1 GiB on each accelerator",
+        "cannot hold the model of train_deepspeed.py at the start: each accelerator has 40 GiB but needs 45.1 GiB",
         decoder(entry_point="train_fsdp.py", num_layers=60),
     ),
     "a model that the host does not hold once per rank": (

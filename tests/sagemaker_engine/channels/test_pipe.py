@@ -158,7 +158,7 @@ def test_an_augmented_manifest_without_the_attribute_is_refused(objects: ObjectS
         source={"AttributeNames": ["label"]},
     )
 
-    with pytest.raises(InputDataError, match=r"line 1 .* label"):
+    with pytest.raises(InputDataError, match=r"line 1 .*all of AttributeNames \(label\)"):
         channel_records(values, objects, host=HOST, hosts=[HOST])
 
 
