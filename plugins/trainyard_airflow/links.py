@@ -1,4 +1,6 @@
-"""Links of a job's task to the AWS console, the logs and the output in S3, and of a report's task to the report.
+"""Links of tasks in Airflow's UI.
+
+A job's task links to the job's console page, logs and output. A report's task links to the report.
 
 The operator derives the addresses once it has a job. Airflow stores them when the try ends, and when the
 task defers. A link without an address is empty, and the UI shows a disabled button.

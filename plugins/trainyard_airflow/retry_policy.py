@@ -33,7 +33,8 @@ Operator = TypeVar("Operator", bound=BaseOperator)
 class TrainingRetryPolicy(RetryPolicy):
     """Policy that decides on a retry by the class of the error, within the task's own `retries`.
 
-    Errors of other classes, such as a lost worker or a bug in a library, get Airflow's standard retry.
+    Errors without a rule in `trainyard.retry_table`, such as a lost worker or a bug in a library, get
+    Airflow's standard retry.
     """
 
     def evaluate(
@@ -60,9 +61,10 @@ A mapped operator needs them in `partial` as well."""
 
 
 def retried_by_error(operator: type[Operator]) -> type[Operator]:
-    """Make errors that must not be retried fail an operator's tasks at once, on Airflow 3.2 as on 3.3.
+    """Make an operator's tasks fail without a retry after errors that must not be retried.
 
-    A class decorator for operators with `RETRIES`. It applies to their subclasses as well.
+    A class decorator for operators with `RETRIES`. It applies to their subclasses as well. On Airflow 3.3,
+    `RETRIES` alone has this effect; on Airflow 3.2, this decorator adds it.
     """
     if not HAS_RETRY_POLICIES:
         end_for_good(operator)
@@ -70,7 +72,7 @@ def retried_by_error(operator: type[Operator]) -> type[Operator]:
 
 
 def end_for_good(operator: type[Operator]) -> None:
-    """Make errors that must not be retried fail the tasks of an operator and its subclasses without a retry."""
+    """Make the tasks of an operator and its subclasses fail without a retry after errors that must not be retried."""
 
     def of_subclass(cls: type[Operator], /, **kwargs: Any) -> None:
         super(operator, cls).__init_subclass__(**kwargs)

@@ -1,4 +1,4 @@
-"""Client of the engine's fault injection, and conversion of scheduled strikes to its faults."""
+"""Client of the engine's fault injection, and conversion of strikes (scheduled faults) to engine faults."""
 
 from __future__ import annotations
 

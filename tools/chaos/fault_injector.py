@@ -142,7 +142,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Send the engine all faults that wait there for a step of the training.
+        """Send the engine all faults of the training; it keeps each one until the training reaches the fault's step.
 
         After one call has succeeded, further calls have no effect.
         """

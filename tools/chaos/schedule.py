@@ -110,12 +110,12 @@ class Strike:
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     """Return the strikes of a seed in order: six to eight, with at least one interruption.
 
-    One strike slows the hosts' uplinks. It begins before every other strike at a step of the training, and
-    lasts to the end of the run.
+    One strike slows the hosts' uplinks. It begins at a step of the training before `EARLIEST` * `max_steps`,
+    and lasts to the end of the run. Each other strike is at a step of the training or at the start of a task.
 
-    If n of the other strikes are at steps, a part of the training (`EARLIEST` to `LATEST`) is divided into n
-    equal parts with one strike each. This gives the run time to recover between two strikes. Each task other
-    than the training has at most one strike, because a task has few retries.
+    The steps from `EARLIEST` * `max_steps` to `LATEST` * `max_steps` are divided into equal parts. Each part
+    has one of the other strikes that are at steps, so the run has time to recover between two strikes. Each
+    task other than the training has at most one strike, because a task has few retries.
 
     Args:
         seed: any integer.

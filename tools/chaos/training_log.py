@@ -1,4 +1,4 @@
-"""Starts and progress of a training, from the logs of all its jobs, and the cost of a strike on it."""
+"""Starts and progress of a training, from the logs of all its jobs, and the cost of a fault (strike)."""
 
 from __future__ import annotations
 

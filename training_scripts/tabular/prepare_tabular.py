@@ -174,11 +174,11 @@ def read_source(folder: Path, target: str) -> pd.DataFrame:
 
 
 def _checked_header(path: Path, folder: Path) -> list[str]:
-    """Return the names of a file's columns, or an empty list for an empty file, after a check of all its rows.
+    """Check all rows of a file; return the names of its columns, or an empty list if the file is empty.
 
     Raises:
-        PreparationError: the file cannot be read, a name is missing or repeated, or a row does not have one field
-            for each name.
+        PreparationError: the file cannot be read, a name is missing or repeated, or a row does not have one
+            field for each name.
     """
     name = str(path.relative_to(folder))
     header: list[str] = []
@@ -305,7 +305,10 @@ def _fields(number: int) -> str:
 
 
 def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict[str, pd.DataFrame]:
-    """Return the rows of each split; classes keep their shares if they have enough rows.
+    """Return the rows of each split.
+
+    If `_classes` allows it, the splits are stratified: each class has about the same share of the rows in
+    every split.
 
     Raises:
         PreparationError: there are too few training rows for AutoML.
@@ -370,10 +373,10 @@ def _halves(
 def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
     """Return the class of each row for a stratified split; None if the rows cannot be stratified.
 
-    Stratified means that each class has the same share of both parts. This is not possible with more than
-    `MOST_CLASSES` classes, with a class of one row, or with more classes than rows in the smaller part.
-    Missing targets form a class of their own. If only one target is missing, its row gets the largest class,
-    because a class of one row cannot be split.
+    A split divides the rows into two parts. It is stratified if a class's share of the rows is the same in both
+    parts. This is not possible with more than `MOST_CLASSES` classes, with a class of one row, or with more
+    classes than rows in the smaller part. Missing targets form a class of their own. If only one target is
+    missing, its row is added to the largest class, because a class of one row cannot be split.
 
     Args:
         targets: the targets of all rows.

@@ -75,7 +75,11 @@ class TensorFlowStrategy(Protocol):
 
 
 class Replicated:
-    """Strategy in which every replica has all weights: one process, MirroredStrategy, MultiWorkerMirroredStrategy."""
+    """Strategy in which every replica has all weights.
+
+    It wraps TensorFlow's default strategy (one replica in one process), MirroredStrategy (one host) or
+    MultiWorkerMirroredStrategy (several hosts).
+    """
 
     def __init__(
         self, strategy: tf.distribute.Strategy, *, worker: int = 0, others: Sequence[str] = ()

@@ -108,7 +108,8 @@ class ChosenPace:
 
         The result is `mean_time_to_interruption_s`, or the mean training time between the run's
         interruptions if that is shorter. The mean is used only after two or more interruptions. It
-        is not used if the checkpoint has no training seconds, which earlier versions did not save.
+        is not used if the run resumed from a checkpoint without training seconds. Earlier versions
+        wrote such checkpoints.
 
         Example: with `mean_time_to_interruption_s` 3600 and 3 interruptions in 120 s, return 40 s.
         """

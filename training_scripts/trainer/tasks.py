@@ -52,7 +52,9 @@ class LanguageTask:
     def open_split(
         self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TokenBlocks | MixedSamples:
-        """Return the token blocks of a split, of all sources if the data set is a mixture.
+        """Return the token blocks of a split.
+
+        If the data set is a mixture, the result has the blocks of all its sources.
 
         Raises:
             DataError: the index has another vocabulary than the model, or the shards cannot be

@@ -462,11 +462,12 @@ class Training:
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
 
-        Set `is_stopping` if any rank received SIGTERM, and degrade the statistics if any rank's are degraded.
+        Set `is_stopping` if any rank received SIGTERM. If an error has reduced the statistics of any rank, reduce
+        those of all ranks.
 
         Returns:
-            The mean loss over the global batch, the digest of its samples, and whether a checkpoint follows. All ranks
-            return the same values.
+            The mean loss over the global batch, the digest of its samples, and whether a checkpoint follows. All
+            ranks return the same values.
         """
         saves = self.checkpointer.is_due(self.state.progress.step + 1)
         flags = (self.stop.received, saves, self.statistics.is_degraded)

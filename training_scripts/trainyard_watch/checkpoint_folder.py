@@ -47,7 +47,7 @@ class Checkpoint:
         """Reject a checkpoint of the wrong kind.
 
         The right kind is sharded if `is_sharded` is true, and unsharded if it is false. train_fsdp.py reads sharded
-        checkpoints, train_ddp.py checkpoints of whole models.
+        checkpoints. train_ddp.py reads unsharded ones, which have whole models.
 
         Raises:
             CheckpointError: the checkpoint is of the other kind.

@@ -88,8 +88,8 @@ class Ranks:
     def _on_device(self) -> AbstractContextManager[object]:
         """Return a context in which this rank's GPU is the current device.
 
-        Collectives of objects and barriers use the current device, which a script may not have set. All ranks of a host
-        would then use the first GPU.
+        Barriers, and collectives of objects, use the current device. If a script has not set it, all ranks of a
+        host would use the first GPU.
         """
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 

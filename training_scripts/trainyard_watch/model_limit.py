@@ -61,8 +61,9 @@ class ModelLimit:
     def write_s(self, num_bytes: int) -> float:
         """Return the estimated seconds that rank 0 needs to write a model.
 
-        It is `SLOWDOWN` = 2 times the time at the measured speed. Example: 8 ranks wrote a checkpoint of 150 GB in
-        60 s, which is 0.3125 GB/s each. A model of 50 GB is estimated at 2 * 160 = 320 s.
+        The estimate is the time at the measured speed of one rank, multiplied by `SLOWDOWN` (2). Example: 8 ranks
+        wrote a checkpoint of 150 GB in 60 s, which is 0.3125 GB/s each. At this speed, a model of 50 GB
+        takes 160 s, so the estimate is 2 * 160 = 320 s.
         """
         return SLOWDOWN * num_bytes / self._bytes_per_s
 

@@ -61,9 +61,9 @@ def check_image_exists(context: ApiContext, image: str) -> None:
 def check_model_parallel(
     context: ApiContext, image: str, hyperparameters: Mapping[str, str]
 ) -> None:
-    """Check that the image has the model parallel library that the hyperparameters request.
+    """Check that the image has SageMaker's model parallel library, if the hyperparameters request it.
 
-    The engine does not have version 1 of the library.
+    None of the engine's own images has version 1 of the library.
 
     Raises:
         ValidationError: The image lacks the library.

@@ -66,7 +66,10 @@ class ContainerFiles:
 
     @classmethod
     def of_folder(cls, folder: Path) -> ContainerFiles:
-        """Return a view of a single folder that has the same path inside and on this machine."""
+        """Return the files of an instance that has only this folder.
+
+        The folder's path inside the instance is the same as its path on this machine.
+        """
         return cls(folders={str(folder): folder})
 
     def scan(self, path: str) -> Scan:

@@ -121,10 +121,11 @@ def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]
 
 
 def relative_path(key: str, prefix: str) -> str:
-    """Return the path of an object in its channel: its key without the folder of the prefix.
+    """Return the path of an object in its channel: its key without the folder that the prefix selects.
 
-    `data/train/a.csv` becomes `a.csv` for the prefixes `data/train/` and `data/train`. The prefix `data/train/a`, which
-    ends within a file name, gives the same path.
+    A prefix that is a whole folder name, with or without the final slash, is removed from the key. Of any
+    other prefix, only the part up to its last slash is removed. The prefixes `data/train/`, `data/train` and
+    `data/train/a` therefore all shorten the key `data/train/a.csv` to `a.csv`.
     """
     rest = key.removeprefix(prefix)
     if prefix.endswith("/") or not prefix:

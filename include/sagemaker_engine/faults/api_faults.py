@@ -59,8 +59,8 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
     """Return whether the fault applies to a request with this target and operation.
 
     A fault with an `operation` (a name or a glob) applies to the operations that match it. Without an
-    `operation`, a throttle applies to all SageMaker operations, and a resource limit to CreateTrainingJob and
-    CreateProcessingJob.
+    `operation`, a `throttle` fault applies to all SageMaker operations, and a `resource_limit` fault applies to
+    CreateTrainingJob and CreateProcessingJob.
     """
     if fault.operation is not None:
         return fnmatchcase(operation, fault.operation)

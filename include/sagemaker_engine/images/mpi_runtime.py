@@ -40,8 +40,8 @@ class MpiRuntime:
     """Mounts and PATH entries that an instance needs for an MPI launch.
 
     - `folders`: (host path, path inside) of mounts.
-    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees the entries of this
-      machine's folder with the same path, and in addition those of the host path.
+    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees the entries of the
+      host path in addition to those that this machine itself has there.
     - `programs`: folders that are first on the PATH, as paths inside.
     """
 

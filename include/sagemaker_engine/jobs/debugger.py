@@ -31,9 +31,9 @@ TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebugOutput:
-    """Folder of every instance, which is uploaded to S3 while the job writes to it.
+    """One folder that every instance has and that is uploaded to S3 while the job writes to it.
 
-    `name` is the last part of its S3 prefix, such as `debug-output`.
+    `name` is the last part of the folder's S3 prefix, such as `debug-output`.
     """
 
     name: str

@@ -53,10 +53,10 @@ def s3_failure(what: str, error: S3Error) -> str:
 def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> str:
     """Return the FailureReason of a job whose program failed.
 
-    `words` is the content of the container's /opt/ml/output/failure, `last_line` the last line of the program's
-    log. If `words` is empty or contains an empty ErrorMessage, the missing text is `KILLED` if SIGKILL ended
-    the program, otherwise `last_line`. AWS does not include the last line. The text is cut so that the exit
-    code fits into the API's 1024 characters.
+    `words` is the content of the container's /opt/ml/output/failure, and `last_line` is the last line of the
+    program's log. If `words` is empty or contains an empty ErrorMessage, the engine fills in `KILLED` if
+    SIGKILL ended the program, otherwise `last_line`. AWS itself never fills in the last line. The text is cut
+    so that the exit code fits into the API's 1024 characters.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

@@ -44,9 +44,10 @@ class HostsLostError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class AttemptFaults:
-    """Faults of one attempt, from its downloads to its uploads, and the end of its training plan's window.
+    """Faults of one attempt, from its downloads to its uploads.
 
-    `disturbances` applies the faults that leave the hosts in place; `watch` detects writes of checkpoints.
+    The end of the training plan's window is treated as a fault that removes all hosts. `disturbances` applies
+    the faults that leave the hosts in place; `watch` detects writes of checkpoints.
     """
 
     moments: Moments

@@ -103,8 +103,9 @@ class _Instance:
 class HostMetrics:
     """Samples the instances of a cluster in its own thread, from `start` to `finish`.
 
-    A minute's value is the mean of its samples; for the disk's usage it is the value at the end of the minute. The last
-    value covers the rest of a minute. Errors of this class are logged and never end a job.
+    A minute's value is the mean of its samples; for the disk's usage it is the value at the end of the minute.
+    The last value, which `finish` publishes, covers an incomplete minute. Errors in sampling or publishing are
+    logged and never end a job.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ class InstanceRequest:
     - `copied`: (host path, path inside) of copy-on-write mounts.
     - `read_only`: (host path, path inside) of read-only mounts.
     - `volumes`: paths inside that are separate disks.
-    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees the entries of this
-      machine's folder with the same path, and in addition those of the host path.
+    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees two folders of this
+      machine merged. One is the folder with that same path, the other is the folder at the host path.
     - `programs`: folders that are first on the PATH, as paths inside.
     - `descriptor`: file descriptor of the log.
     """
@@ -193,7 +193,8 @@ def _binds(
 def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple[str, str]]:
     """Return (host path, path inside) of the instance's read-only folders.
 
-    These are the folders of the request, and that of package `warm` (stubs and socket).
+    These are the folders of the request. On a machine with mounts, the folder of the warm workers' stubs and
+    socket (package `warm`) is added, if it exists.
     """
     folders = [(str(source), target) for source, target in request.read_only]
     stubs = job.settings.root / "warm"

@@ -1,8 +1,10 @@
-"""Launchers that a training job requests from AWS's toolkit, and checks that the emulated image supports them.
+"""Launchers of AWS's toolkit, and checks that the emulated image supports the one that a job requests.
 
 On AWS the image contains the programs that its toolkit starts. The engine's environments may lack some of
-them. Without the checks, the toolkit would start a plain process per instance for a flag that it does not
-know, and would fail silently if a program is missing.
+them. Without the checks, the toolkit would mishandle the request:
+
+- If it does not know the launcher's flag, it starts a plain process on each instance.
+- If a program is missing, it fails silently.
 """
 
 from __future__ import annotations
@@ -77,10 +79,11 @@ def missing_launcher(
 
 
 def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
-    """Return the reason why the requested model parallel library is missing; None if it is available or not requested.
+    """Return the reason why the requested model parallel library is missing; None if present or not requested.
 
-    The engine does not have version 1 of the library. Version 2 is in the image `smdistributed-modelparallel`. The
-    result does not depend on whether that image is built, so the checks of Create can call this function.
+    The engine does not have version 1 of the library. Version 2 is in the image `smdistributed-modelparallel`.
+    For this image the result is the same before and after it is built, so the engine can call the function when
+    it validates a Create request.
     """
     if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")

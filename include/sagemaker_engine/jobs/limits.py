@@ -57,10 +57,11 @@ def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
 
 
 def next_attempt(transitions: Sequence[dict[str, Any]]) -> int:
-    """Return the number of the attempt that is about to begin, from 1.
+    """Return the number of the attempt that is about to begin; the first attempt has number 1.
 
-    While the job waits for new instances, this attempt has no start yet: its number is one more than the number
-    of starts. Otherwise the last start belongs to this attempt, and its number is the number of starts.
+    Each attempt adds one Starting transition. While the job waits for new instances, the coming attempt has not
+    added its transition yet, so its number is the count of Starting transitions plus 1. Otherwise the last
+    Starting transition is that of the coming attempt, so its number is the count of Starting transitions.
     """
     waits = transitions[-1]["Status"] in BETWEEN_INSTANCES
     return _num_starts(transitions) + 1 if waits else num_attempts(transitions)

@@ -49,8 +49,8 @@ class Loss:
 
     - `hosts`: the hosts that are lost first; None if all hosts are lost at once. The service ends the other
       hosts when it detects the loss.
-    - `notice_s`: seconds from SIGTERM, sent to process 1 of each host that is lost first, to the loss; 0 for a
-      loss without SIGTERM.
+    - `notice_s`: seconds between SIGTERM and the loss; 0 for a loss without SIGTERM. The signal is sent to
+      process 1 of each host that is lost first.
     """
 
     ending: Ending

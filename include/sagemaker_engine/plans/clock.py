@@ -58,7 +58,10 @@ class PlanClock:
         return {_AHEAD: self.ahead_s(), _CATALOGUE: as_json(self.catalogue())}
 
     def change(self, document: object) -> None:
-        """Move the clock ahead by `advance_s` seconds, or replace the catalogue, or both.
+        """Change the clock, the catalogue, or both.
+
+        `document` is a JSON object with two optional members. `advance_s` is the number of seconds by which the
+        clock is moved ahead. `catalogue` replaces the catalogue.
 
         Raises:
             CatalogueError: The document is malformed, or would turn the clock back.

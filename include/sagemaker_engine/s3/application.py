@@ -98,7 +98,7 @@ def _check_expiry(query: Mapping[str, str], *, now: float) -> None:
     """Reject a presigned request after its expiry; `now` is in epoch seconds. The signature is not checked.
 
     Raises:
-        S3Error: AccessDenied: expired, or the expiry is missing or cannot be parsed.
+        S3Error: AccessDenied, if the request has expired, or if its expiry is missing or cannot be parsed.
     """
     ends_at = _ends_at(query)
     if ends_at is not None and now > ends_at:

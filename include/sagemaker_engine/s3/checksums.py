@@ -1,8 +1,8 @@
 """Digests of streams, and S3's checksum values derived from them.
 
 CRC32, SHA1, SHA256, SHA512 and MD5 are computed and verified. CRC32C, CRC64NVME and the xxHash family
-are not in the standard library (pure Python reaches about 10 MB/s): the values that clients send are
-stored and returned without being compared with the data.
+are not: the standard library lacks them, and pure Python is too slow (about 10 MB/s). For these, the values
+that clients send are stored and returned without being compared with the data.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def read_xml(document: bytes, root: str) -> ET.Element:
     """Return the root of the parsed document, with namespaces removed from all tags.
 
     Raises:
-        S3Error: MalformedXML: not XML, has a DOCTYPE, or its root element is not `root`.
+        S3Error: MalformedXML, if the document is not XML or has a DOCTYPE, or if its root element is not
+            `root`.
     """
     if b"<!DOCTYPE" in document:
         raise S3Error("MalformedXML")

@@ -286,8 +286,8 @@ class ObjectStore(BucketTable):
     def recover(self) -> tuple[int, int]:
         """Remove the files of killed processes; return the numbers of (staging folders, unreferenced blobs).
 
-        This is safe while other processes use the store: blobs are moved into place only inside write
-        transactions, and the unreferenced blobs are determined inside one.
+        This is safe while other processes use the store. They move blobs into place only inside write
+        transactions, and this method finds the unreferenced blobs inside a write transaction of its own.
         """
         folders = self.blobs.sweep_staging()
         with self.index.write() as db:

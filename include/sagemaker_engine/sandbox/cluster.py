@@ -32,7 +32,7 @@ SETUP_LIMIT_S = 120.0
 
 
 class SandboxError(Exception):
-    """The instances could not be set up; the message is the rejected operation or another reason."""
+    """The instances could not be set up. The message names the operation that was rejected, or another cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,8 @@ class SandboxCluster:
     def wait(self, timeout_s: float) -> list[InstanceExit]:
         """Return the instances that have ended since the last call, each with its exit code.
 
-        If there are none, wait up to `timeout_s` seconds for the first; the list is empty after that time.
+        If none has ended, wait up to `timeout_s` seconds for the first. Return an empty list if none ends in
+        that time.
         """
         exits: list[InstanceExit] = []
         deadline = time.monotonic() + timeout_s

@@ -148,9 +148,13 @@ class EgressProxy:
         raise failure or OSError(f"{host} has no address")
 
     def _check_name(self, host: str) -> None:
-        """Check a host before this machine's own proxy connects to it; raise ForbiddenTargetError for this machine.
+        """Check a host before this machine's own proxy connects to it.
 
-        Only IP addresses and names of localhost are checked: the proxy resolves all other names.
+        Only IP addresses and names of localhost are checked. All other names are resolved by this machine's own
+        proxy.
+
+        Raises:
+            ForbiddenTargetError: The host is this machine.
         """
         if host.lower().rstrip(".").endswith("localhost"):
             host = "127.0.0.1"

@@ -54,8 +54,9 @@ class SearchPorts(Generic[Row, Job]):
 
     Attributes:
         tags_of: returns the tags of an ARN.
-        create_job: creates a job by its kind, its Create request, the region and the search's ARN.
-        stop_job: stops a job by its kind and name.
+        create_job: creates a job. Its arguments are the job's kind, the Create request, the region and the
+            search's ARN.
+        stop_job: stops the job with a given kind and name.
     """
 
     tables: SearchTables[Row, Job]
@@ -149,10 +150,10 @@ class Search(ABC, Generic[Row, Job]):
     def _poll(self, job: Job) -> Job | None:
         """Update one job of the search and return it, or return None if its row was removed.
 
-        - A job that was not launched is launched. If the search is ending, its row is removed instead.
+        - A job that was not launched is launched. If the search is ending, the job's row is removed instead.
         - A deleted job is recorded as failed.
         - The result of a job that has ended is recorded.
-        - A job whose stop is recorded in its row, but that is still in progress, is stopped.
+        - A job that is still in progress is stopped if its row already records a stop.
         """
         if job.result is not None:
             return job

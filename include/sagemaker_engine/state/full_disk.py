@@ -1,4 +1,4 @@
-"""Full disks: detection of their errors, and a disk reserve that makes deletion possible."""
+"""Full disks: detection of disk-full errors, and reserved disk space that makes it possible to delete objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 class Reserve:
-    """A file that occupies `RESERVE_BYTES`. Removing it makes room for the writes that deletion needs."""
+    """A file that reserves `RESERVE_BYTES` of disk space.
+
+    On a full disk, the object store removes this file. Its space then serves the writes by which objects are
+    deleted.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,6 @@
 """A running engine for tests: a separate process that any AWS client can use.
 
-Functions of this module set the engine's faults and move its clock for training plans ahead.
+Functions of this module set the engine's faults and advance its clock for training plans.
 """
 
 from __future__ import annotations
@@ -220,7 +220,9 @@ def times_fired(endpoint_url: str) -> list[int]:
 
 
 def advance_plans(endpoint_url: str, seconds: float) -> None:
-    """Move the engine's clock for training plans ahead: their windows of reserved capacity begin and end sooner.
+    """Advance the engine's clock for training plans by `seconds`.
+
+    The plans' windows of reserved capacity then begin and end sooner.
 
     Raises:
         ValueError: The engine rejects the number.

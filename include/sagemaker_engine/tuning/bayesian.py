@@ -136,9 +136,10 @@ def _most_promising(
 
 
 def _near(center: Floats, reach: float, is_categorical: Flags, rng: np.random.Generator) -> Floats:
-    """Return random points around `center`; `reach` is the standard deviation of a change.
+    """Return random points around `center`.
 
-    Values outside of 0 to 1 are mirrored at the border. Categories are drawn at random.
+    Each position of a point is changed with probability CHANGED_SHARE. The change has the standard deviation
+    `reach`. Results outside of 0 to 1 are mirrored at the border. A changed category is drawn at random.
     """
     shape = (NUM_NEAR, len(center))
     moved = np.abs(center + reach * rng.standard_normal(shape))

@@ -62,7 +62,8 @@ class Hyperband:
     def bracket_of(self, number: int) -> int:
         """Return the index of a trial's bracket; the first bracket is 0.
 
-        Each bracket gets the share of the trials that Hyperband gives it.
+        The shares of the brackets are those of the Hyperband paper: the earlier a bracket compares its trials, the
+        more trials it gets. Worked: three brackets get 9, 5 and 3 of 17 trials on average.
         """
         total = self.num_brackets
         weights = [

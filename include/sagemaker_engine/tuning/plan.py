@@ -68,7 +68,7 @@ def read_plan(request: Mapping[str, Any]) -> TuningPlan:
     """Return the plan of an accepted request.
 
     Raises:
-        RangeError: A range cannot be searched. Create rejects such a request.
+        RangeError: A range cannot be searched. CreateHyperParameterTuningJob rejects such a request.
     """
     config = request["HyperParameterTuningJobConfig"]
     strategy = TuningStrategy(config["Strategy"])

@@ -44,7 +44,7 @@ class Program:
     - `environment`, `folder`, `umask`: environment variables, working directory and umask.
     - `ignored`: numbers of the signals that the caller ignores.
     - `limits`: (soft, hard) limit per resource number; `cores`: CPU affinity.
-    - `descriptors`: number in this process by the caller's file descriptor number.
+    - `descriptors`: map from each file descriptor of the caller to its present number in this process.
     - `base_path`: sys.path without the script's folder and PYTHONPATH.
     - `executable`: value of sys.executable.
     """

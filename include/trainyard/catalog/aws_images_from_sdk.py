@@ -120,9 +120,10 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the sub-entries that describe images, as (name, entry), of one version's `entry` in an SDK table.
+    """Return the sub-entries of `entry` that describe images, as (name, sub-entry).
 
-    Hugging Face has a sub-entry per framework version. Only that of the newest PyTorch is returned.
+    `entry` is the entry of one version in an SDK table. In the table of Hugging Face, it has a
+    sub-entry per framework version. Only the sub-entry of the newest PyTorch is then returned.
     """
     found = [(name, each) for name, each in entry.items() if name != "version_aliases"]
     if table != "huggingface":

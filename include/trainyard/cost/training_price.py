@@ -1,4 +1,7 @@
-"""On-demand price of a training's instances, known before the service chooses among alternative types."""
+"""On-demand cost of a training's instances, before the service has chosen among alternative types.
+
+The most expensive alternative counts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""IAM policies of Airflow's identity and of the jobs' execution role, for one account and the features in use. Pure.
+"""IAM policies of Airflow's identity and of the jobs' execution role, for one account and the features in use.
 
-Actions and resource types: Service Authorization Reference (2026-11). The DAGs' tests run under exactly these
-policies; `tests/dags/test_account_rules.py` removes each action of a run in turn.
+Pure. Actions and resource types: Service Authorization Reference (2026-11). The DAGs' tests run under
+exactly these policies. For each action of Airflow's policy that a run uses,
+`tests/dags/test_account_rules.py` starts a run without this permission, and checks that the output names
+the action.
 """
 
 from __future__ import annotations

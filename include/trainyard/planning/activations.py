@@ -85,12 +85,15 @@ def layer_activation_bytes(
     - the inputs of the matrix products of attention and feed-forward: 4
     - gate, up, silu and product of SwiGLU: 8 f/h
 
-    **trainyard** (measured): sbh (34 + 8 f/h) for t = 1. The terms are:
+    **trainyard** (measured): sbh (34 + 8 f/h) for t = 1. The inputs and outputs of norms are always in
+    fp32, and the rest has the precision of the matrix products. The terms are:
 
-    - the inputs and outputs of two norms, always in fp32: 16
-    - three inputs of matrix products, the joint query, key and value, the rotated query and key, and
-      attention's output, in the precision of the matrix products: 18
-    - SwiGLU, in the same precision: 8 f/h
+    - the inputs and outputs of two norms: 16
+    - three inputs of matrix products: 6
+    - the output of the joint matrix product for query, key and value: 6
+    - the rotated query and the rotated key: 4
+    - the output of attention: 2
+    - SwiGLU: 8 f/h
 
     With tp > 1, torch's DTensor keeps two inputs gathered over the sequence. This adds 2 sbh (1 - 1/t) values
     for llama and trainyard. gpt gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4,

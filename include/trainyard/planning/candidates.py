@@ -64,7 +64,7 @@ class PlanCandidate:
         return f"{self.cluster.instance_count} x {self.cluster.hardware.instance.name}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the candidate as JSON-safe data; bytes, seconds, hours, USD."""
+        """Return the candidate as JSON-safe data, in bytes, seconds, hours and USD."""
         return {
             "instance_type": self.cluster.hardware.instance.name,
             "instance_count": self.cluster.instance_count,

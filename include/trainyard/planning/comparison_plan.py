@@ -112,7 +112,8 @@ class ComparisonPlan:
 def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> ComparisonPlan:
     """Return the plan of a comparison. Each job may be started `job_attempts` times.
 
-    Worked: cells of 1, 2, 1 and 2 ml.m5.large at 0.115 USD/h for 600 s each cost at most 0.115 USD.
+    Worked: cells of 1, 2, 1 and 2 ml.m5.large at 0.115 USD/h run for at most 600 s each. Together they cost at
+    most 0.115 USD.
 
     Raises:
         SpecError: the conf or a cell is invalid; the findings name all errors.

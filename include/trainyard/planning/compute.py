@@ -178,9 +178,11 @@ def _tensor_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: 
     """Return the seconds of a step's tensor-parallel collectives.
 
     A layer has two gathers and two scatters of its activations in the forward pass, and as many in the backward
-    pass (Korthikanti et al. 2022, section 4.2.2). With t tensor-parallel ranks, each collective moves the share
-    (t - 1) / t of the activations of one micro batch per rank: sequence length x micro batch size x hidden size
-    values. Full recomputation repeats the collectives of the forward pass.
+    pass (Korthikanti et al. 2022, section 4.2.2). Full recomputation repeats the collectives of the forward
+    pass.
+
+    The activations of one micro batch have sequence length x micro batch size x hidden size values. With t
+    tensor-parallel ranks, each collective moves the share (t - 1) / t of these values per rank.
     """
     if mesh.tp == 1:
         return 0.0

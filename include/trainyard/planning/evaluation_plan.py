@@ -330,7 +330,10 @@ def _choices() -> Iterator[str]:
 
 
 def _dearness(plan: EvaluationPlan) -> tuple[bool, float, float]:
-    """Return the sort key by cost: unknown prices last, then USD for NOMINAL_TOKENS with start-up, then hours."""
+    """Return the sort key of a plan by cost. Plans without a known price come last.
+
+    The key orders plans by the USD for NOMINAL_TOKENS tokens with the start-up, and then by the hours for them.
+    """
     price = catalogue().types[plan.instance_type].price_usd_per_hour
     hours = 0.1 + NOMINAL_TOKENS / plan.tokens_per_s / SECONDS_PER_HOUR
     return price is None, hours * (price or 0.0), hours

@@ -202,7 +202,7 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
     """Return the number of shards of the train split, and the errors in the settings of the sharding.
 
     The number is the conf's `num_shards`. If that is 0, it is the smallest number that sharding can choose:
-    one per reader.
+    one shard per loader worker of each rank, or one per rank if there are no loader workers.
     """
     from trainyard.sharding.settings import settings_of_run  # noqa: PLC0415  # DAG files import this
     from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
@@ -324,7 +324,10 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
 
 
 def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Finding]:
-    """Yield an error if the readable part of an invalid conf could cost more than its budget."""
+    """Yield an error if a run with an invalid conf could cost more than its budget.
+
+    `conf` has the valid fields of the run's conf and defaults for the others. None yields no error.
+    """
     try:
         if conf is not None:
             cost = within_cap(run_cost(conf, job_attempts=job_attempts), conf.max_cost_usd)

@@ -1,7 +1,8 @@
-"""On-demand prices of SageMaker training in the responses of AWS's Price List API, and a catalogue with them. Pure.
+"""On-demand prices of SageMaker training, and a catalogue with these prices. Pure.
 
-Source: AWS Price List API, `GetProducts` with format `aws_v1`, service `AmazonSageMaker`. A product of a training
-instance has the attributes `component` (Training), `instanceName` (ml.m5.xlarge), `regionCode` and `usagetype`.
+The prices are read from responses of AWS's Price List API. Source: AWS Price List API, `GetProducts` with
+format `aws_v1`, service `AmazonSageMaker`. A product of a training instance has the attributes `component`
+(Training), `instanceName` (ml.m5.xlarge), `regionCode` and `usagetype`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,10 @@ def worst_of(severities: Iterable[Severity]) -> Severity | None:
 
 
 def _listed(issues: list[Issue]) -> list[Issue]:
-    """Return the first MOST_ISSUES issues. If the worst severity comes later, its first issue has the last place."""
+    """Return the first MOST_ISSUES issues.
+
+    If none of them has the worst severity of all issues, the first issue with it takes the last place.
+    """
     listed, worst = issues[:MOST_ISSUES], worst_of(each.severity for each in issues)
     if worst is not worst_of(each.severity for each in listed):
         listed[-1] = next(each for each in issues if each.severity is worst)
@@ -365,8 +368,8 @@ class _RuleRun:
 class _OneRank:
     """Filter for a rule on values that all ranks record; it passes the records of one rank.
 
-    The chosen rank is the lowest. It is replaced if a lower rank's records arrive later, or if it
-    writes no more. The new rank continues after the newest step that was passed.
+    The chosen rank is the lowest. It is replaced if it writes no more, or once a lower rank's records arrive.
+    The filter passes only those records of the new rank that have a later step than the last record it passed.
 
     Args:
         fields: the fields that the rule reads; a rank whose records have none of them is not chosen.

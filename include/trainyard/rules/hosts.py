@@ -71,7 +71,10 @@ class _Percentages:
         return self._sum / sum(self._counts)
 
     def quantile(self, share: float) -> float:
-        """Return the quantile as `series.quantile` does, to 0.1. Worked: the 0.95 quantile of 0 ... 100 is 95."""
+        """Return the same quantile as `series.quantile`, but of values rounded to 0.1.
+
+        Worked: the 0.95 quantile of 0 ... 100 is 95.
+        """
         ends = list(accumulate(self._counts))
         place = share * (ends[-1] - 1)
         low, high = (bisect_right(ends, at) / 10 for at in (math.floor(place), math.ceil(place)))

@@ -142,16 +142,17 @@ class StepOutlier(Rule):
     Mean and deviation are those of all steps so far. Source: SageMaker Developer Guide, StepOutlier (there
     `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few long steps raise both mean and deviation. The
     robust profile therefore uses median and MAD, requires at least twice the median, and skips the first step
-    after each start of the processes. It also requires a minimum cost of the outliers, since steps of
-    milliseconds vary on a shared machine. For the same reason an outlier must exceed the median by the time
-    that other processes may take: a few time slices of the Linux scheduler. A slice is 0.7 ms * (1 + log2(n))
-    on n cores, and n counts as at most 8, so it is at most 2.8 ms (kernel/sched/fair.c).
+    after each start of the processes. It also requires that the outliers cost a minimum of time (`cost_share`),
+    since steps of milliseconds vary on a shared machine. For the same reason an outlier must exceed the median
+    by the time that other processes may take: a few time slices of the Linux scheduler. A slice is
+    0.7 ms * (1 + log2(n)) on n cores, and n counts as at most 8, so it is at most 2.8 ms (kernel/sched/fair.c).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.
-        share: share of all steps that the outliers must also exceed, because a long run has ten outliers by
-            chance.
-        cost_share: least share of the time of all steps that the outliers must spend above the limit.
+        share: the outliers must also be more than this share of all steps, because in a long run `n_outliers`
+            steps exceed the limit by chance.
+        cost_share: the seconds by which the outliers exceed the limit must add up to at least this share of the
+            time of all steps.
         min_excess_seconds: least seconds by which an outlier exceeds the median; used only if `is_robust`.
     """
 

@@ -152,7 +152,10 @@ class MarkRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one time: percent of time busy, memory in use, and counts since the start of the job."""
+    """One GPU at one time: percent of time busy, memory in use, and failures of allocations.
+
+    `num_allocation_retries` and `num_out_of_memory` count from the start of the training process.
+    """
 
     utilization_percent: float | None = None
     memory_percent: float | None = None

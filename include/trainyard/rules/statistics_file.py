@@ -263,8 +263,8 @@ def _whole_file(
 ) -> tuple[int, list[tuple[float, Record]]] | None:
     """Return the attempt number of a file and its kept records; None if no record is kept.
 
-    Each record is returned as (time, record). These times never decrease: a record without a time, or with an
-    earlier one, gets the latest time before it.
+    Each record is returned as (time, record). The time is the latest of the record's own time and those of all
+    records before it, so the times never decrease. A record without a time has that of the record before it.
     """
     reader, attempt, now = StatisticsReader(name), 0, 0.0
     timed: list[tuple[float, Record]] = []

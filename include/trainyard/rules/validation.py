@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class Overfit(Rule):
     """The validation loss is above (1 + `ratio_threshold`) times the training loss, `patience` times in a row.
 
-    The ratio is (validation - mean training) / mean training, over the training losses since the previous validation.
-    Source: SageMaker Developer Guide, Overfit. Worked: a validation loss of 2.3 and a mean training loss of 2.0 give
-    0.15.
+    The rule compares `ratio_threshold` with (validation - mean) / mean. Here `mean` is the mean of the training
+    losses since the previous validation. Source: SageMaker Developer Guide, Overfit. Worked: a validation loss
+    of 2.3 and a mean of 2.0 give 0.15.
 
     Attributes:
-        needs_worse: count only validations that are worse than the best one, because a gap is harmless while the
-            validation loss still falls.
+        needs_worse: count only validations that are worse than the best one, because a gap is harmless while
+            the validation loss still falls.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -92,14 +92,15 @@ class Overtraining(Rule):
     This is the criterion of early stopping. Source: SageMaker Developer Guide, Overtraining, which does not
     state whether one of the two losses is enough. In this rule, one is enough.
 
-    The robust profile (Trainyard's defaults) evaluates the validation loss only. In this profile, at least half
-    of all validations so far must have come after the last improvement. The reason is that losses fall like a
-    power of the steps, so improvements become rarer.
+    The robust profile (Trainyard's defaults) evaluates the validation loss only. In this profile, an issue also
+    requires that at least half of all validations so far came after the last improvement. The reason is that
+    losses fall like a power of the steps, so improvements become rarer.
 
     Attributes:
         patience_train: observations of the training loss; None ignores this loss.
         patience_validation: observations of the validation loss.
-        patience_share: least value of `patience_validation`, as a share of the validations so far.
+        patience_share: share of all validations so far. The larger of this number of validations and
+            `patience_validation` applies.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -29,7 +29,8 @@ class WatchPlan:
         conf: conf of the run, for the facts that rules need.
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.
-        on_stop: reaction to a stop, in the form that `trainyard.rules.rule_retry` reads; empty for none.
+        on_stop: reaction after a rule stopped the training, in the form that `trainyard.rules.rule_retry`
+            reads; empty for none.
         poll_interval_s: seconds between two polls. None uses the Airflow connection's value, or 15 if
             the connection has none.
     """

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers under `metrics`, or those of the document itself if it has no such part.
 
-    Booleans do not count as numbers. NaN and infinities are left out: they meet no condition, and are not valid JSON.
+    Booleans do not count as numbers. NaN and infinities are left out, because they are not valid JSON and must
+    not meet a condition such as `register_when`.
     """
     part = document.get("metrics")
     return {

@@ -84,7 +84,8 @@ def _usd(job: JobRecord, entry: Mapping[str, Any]) -> float | None:
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
     """Return the cost of the warm pools in USD.
 
-    The seconds of a job's warm pool are its billable seconds in the ledger, minus those in the job's own record.
+    A job's billable seconds in the ledger include those of its warm pool; the job's own record does not include
+    them. The difference is the seconds of the warm pool.
     """
     entries = ledger.get("entries", ())
     billed_s = {

@@ -230,9 +230,9 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
     Three kinds of rows do not name a cause: an after-effect, a bare exit code, and the end of another rank.
 
     - If the reason matches a row that names a cause, return this row.
-    - Otherwise, return the row that the logs match. There are two exceptions: the logs' row is an after-effect,
-      or it is a bare exit code and the reason matches a row, too.
-    - In both exceptions, and if the logs match no row, return the row that the reason matches, or None.
+    - Otherwise, return the row that the logs match, unless it is an after-effect. A bare exit code in the logs
+      counts only if the reason matches no row.
+    - In all other cases, return the row that the reason matches, or None.
     """
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)

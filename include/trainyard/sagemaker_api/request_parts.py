@@ -1,4 +1,4 @@
-"""Parts that requests share: tags, the role's ARN and raw overrides, and the removal of absent members.
+"""Parts that requests share: tags, role ARNs, raw overrides and the removal of absent members.
 
 Other functions read or change a rendered training request.
 """

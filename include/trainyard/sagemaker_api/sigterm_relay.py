@@ -3,10 +3,11 @@
     python3 -c CODE PROGRAM        (the command of `training_request.forwarding_entrypoint`)
 
 SageMaker sends SIGTERM to process 1 with a notice of 120 s. It does so before a stop and, in most cases,
-before a spot interruption. If the toolkit itself is process 1, it has no handler for the signal, so the
-training script receives none (sagemaker-training 5.1.4, torchrun of torch 2.13). torchrun kills its ranks
-30 s after a SIGTERM. This program therefore signals the ranks only: they finish their step, save and exit.
-If torchrun would then start the ranks again (`PET_MAX_RESTARTS`), the program ends the toolkit.
+before a spot interruption. If the toolkit itself is process 1, the signal does not reach the training
+script, because the toolkit has no handler for it (sagemaker-training 5.1.4, torchrun of torch 2.13).
+torchrun kills its ranks 30 s after a SIGTERM. This program therefore signals the ranks only: they finish
+their step, save and exit. If torchrun would then start the ranks again (`PET_MAX_RESTARTS`), the program
+ends the toolkit.
 
 It imports the standard library only, because its source text is passed on the command line.
 """

@@ -162,9 +162,13 @@ class QuoteScan:
         self.is_quoted = False
 
     def units(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield (position, characters): an escape character and the next, two quotes that mean one, or one character.
+        """Yield (position, characters) for each unit of the text.
 
-        `is_quoted` is the state before the yielded characters. The state at the end of one text is kept for the next.
+        A unit is an escape character with the character after it, a pair of quotes that means one quote, or any
+        other single character.
+
+        `is_quoted` is the state before the yielded characters. The state at the end of one text is kept for
+        the next.
         """
         at, is_start = 0, not self.is_quoted
         while at < len(text):
@@ -270,12 +274,14 @@ class QuoteCheck:
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.
 
+        The quotes are bare if each of them is the whole content of a field, both in the same column.
+
         The first matching case decides:
 
         - False: a line does not have `num_columns` fields.
-        - With a single column: None if the two quotes are whole fields, otherwise False.
+        - With a single column: None if the quotes are bare, otherwise False.
         - False: a line has a wrong value in a typed column.
-        - True: the two quotes are whole fields, or each line has a valid value in a typed column.
+        - True: the quotes are bare, or each line has a valid value in a typed column.
         - None: all others.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]

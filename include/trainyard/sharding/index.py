@@ -111,8 +111,9 @@ class ShardIndex:
 
     Attributes:
         algorithms: names of algorithms, by their use. Absent in version 1, which used SHA-256 for sources and
-            shards. `source` detects changed source files: a digest, `etag` or `time of change`. `shards`
-            verifies shards; None without checksums. `rows` selects the split of a row.
+            shards. Key `source` has the digest by which changed source files are detected, or `etag` or
+            `time of change` in its place. Key `shards` has the digest that verifies shards; None without
+            checksums. Key `rows` has the hash that selects the split of a row.
     """
 
     kind: str

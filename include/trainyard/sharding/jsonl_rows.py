@@ -1,7 +1,8 @@
 """Record batches from JSON lines: Arrow parses whole blocks; a block with a bad line is parsed line by line.
 
-A row is a line with one JSON object whose keys are unique. Arrow also reads several objects of one line, and objects of
-several lines, so its number of rows is compared with the number of lines.
+A row is a line with one JSON object whose keys are unique. Arrow also accepts several objects on one line,
+and objects that span several lines. So the number of rows that Arrow returns is compared with the number
+of lines.
 """
 
 from __future__ import annotations

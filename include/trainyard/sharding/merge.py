@@ -141,9 +141,10 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Return a part's splits without the buffers of numeric columns of which the part has no value.
+    """Return a part's splits without the buffers of numeric columns that have no value in the part.
 
-    Such a column is numeric in `schema`, the merged schema. Without a value, the part stored it as categories.
+    Such a column is numeric in `schema`, the merged schema. A part that finds no value for the column stores
+    it as categories.
     """
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
@@ -329,7 +330,10 @@ def _merged_values(found: list[tuple[int | float, ...] | None]) -> tuple[int | f
 
 
 def _joined_splits(parts: Sequence[Mapping[str, Split]]) -> dict[str, Split]:
-    """Return the joined splits of all parts: shards by number, with their first rows and tokens recalculated."""
+    """Return the splits of all parts, joined: the shards of each split are sorted by number.
+
+    Each shard's `first_row` and `first_token` are set to its position in the joined split.
+    """
     joined = {}
     for split in SPLITS:
         shards = sorted(

@@ -32,7 +32,7 @@ _LOGICAL = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "
 
 
 class RowHasher:
-    """Hasher of the rows of batches. Per batch call `start`, then add each column, then `finish`.
+    """Hasher of the rows of batches. For each batch, call `start`, then add each column, then call `finish`.
 
     Attributes:
         inexact: columns with integers that float64 does not represent.

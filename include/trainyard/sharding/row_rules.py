@@ -160,8 +160,8 @@ def losses_of(
     """Return (part, remedy) for each kind of part of a conversation that is missing in its rendered text.
 
     A unique word is added to each part. If the rendered text lacks the word, the template leaves out the part.
-    The remedy for the thinking of earlier answers is empty, because this loss is intended. A template that
-    leaves out this thinking here also leaves it out of every prompt.
+    For the thinking of earlier answers, the remedy is empty. This loss is intended: a template that leaves out
+    such thinking in the rendered conversation also leaves it out in every prompt.
 
     Args:
         messages: a conversation of valid messages.

@@ -91,8 +91,8 @@ def sample_lines(
     Args:
         samples: samples of one file.
         position: returns the number of stored bytes of the file that have been read.
-        max_bytes: number of bytes of the decompressed file. Only samples that begin within these bytes are
-            read. None reads all.
+        max_bytes: limit in bytes of the decompressed file. Samples that begin at or after it are not read,
+            except the first sample. None reads all.
 
     Raises:
         ValueError: a sample is too large.

@@ -71,10 +71,13 @@ class TokenBatch:
 class TokenLayout:
     """Layout of the ids in one file.
 
+    If `row_tokens` and `row_ends` are both None, a row ends with the end token of the vocabulary. Without an
+    end token, it has `PIECE_TOKENS` tokens.
+
     Attributes:
         dtype: stored type of an id.
-        row_tokens: length of all rows in tokens; None if lengths differ.
-        row_ends: number of tokens up to the end of each row; None if rows are defined by an end token or by a length.
+        row_tokens: number of tokens in each row of an array of two axes; None for other files.
+        row_ends: number of tokens up to the end of each row, from a Megatron index; None without one.
         num_tokens: number of tokens in the file; None if no header states it.
     """
 
@@ -151,8 +154,9 @@ def good_rows(
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """Return the rows in which every id belongs to the vocabulary.
 
-    The others, and rows without ids, are recorded as bad rows. `line_of` returns the number of a row in its file;
-    `holder` names the container of the ids in the message.
+    The others, and rows without ids, are recorded as bad rows. `line_of` returns the number of a row in its
+    file. `holder` is the subject of the reason for a row without ids, such as `the document` in "the document
+    is empty".
     """
     size = vocabulary.vocab_size
     is_good = np.diff(ends, prepend=0) > 0

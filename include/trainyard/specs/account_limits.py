@@ -46,7 +46,8 @@ class AccountLimits(FromMapping):
         images: globs of image URIs.
         instance_types: globs of instance types.
         max_run_usd: the largest allowed cost of a whole run, compared with the cost ceiling in its plan.
-        team_month_usd: the largest allowed cost of all runs of a team in a month, by team; `*` = each other team.
+        team_month_usd: the largest allowed cost of all runs of a team in a month, by team. The key `*` stands
+            for each team that is not listed.
         team_tag: the tag of `job_defaults` whose value is the team.
     """
 

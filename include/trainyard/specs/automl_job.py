@@ -67,7 +67,7 @@ class AutoMLJobSpec(FromMapping):
         validation_fraction: share of the training rows to hold out, above 0 and below 1.
         budget_usd: limit for the cost of all jobs over all attempts of the task, at the on-demand price; None =
             no limit. The request's time limit is chosen so that `num_parallel` candidates on
-            `candidate_instance_type` cannot exceed it.
+            `candidate_instance_type` cannot exceed the budget.
         candidate_instance_type: assumed instance type of the candidates; the service chooses the actual one
             later.
         num_parallel: assumed number of candidates that train in parallel.

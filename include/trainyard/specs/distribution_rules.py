@@ -20,7 +20,10 @@ _MP_PARAMETERS = "mp_parameters"
 
 
 def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield every fault of the spec's distribution, also in combination with entry point, framework and groups."""
+    """Yield every fault of the spec's distribution itself, and of its combination with other fields.
+
+    These fields are the entry point, the framework and the instance groups.
+    """
     if spec.distribution and not spec.entry_point:
         yield Finding(
             where="distribution",

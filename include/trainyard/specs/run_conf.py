@@ -42,8 +42,8 @@ class RunConf(BaseRunConf, FromMapping):
         shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.
         text_column: column of a table with the text to tokenize, or with lists of token ids.
         tokenizer: `bytes`, or a file of the library tokenizers (`tokenizer.json`).
-        vocab_size, eos_token_id: number of token ids, and the id that ends a document. For a source of token
-            ids whose tokenizer is not given; 0 and None for any other source.
+        vocab_size, eos_token_id: number of token ids, and the id that ends a document. Set them only
+            if the source has token ids and `tokenizer` is `bytes`. Otherwise leave them at 0 and None.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
         csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv
             (trainyard.sharding.csv_options).

@@ -1,7 +1,7 @@
 """Rules for a run's capacity ladder and instance groups.
 
-The first tier of a ladder, or an instance group, replaces fields of the conf. A field that is set must have
-the value that replaces it.
+The first tier of a ladder, or an instance group, replaces fields of the conf. If the conf sets such a field
+to another value, that is a fault.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ def trial_steps(conf: RunConf) -> int:
     """Return the optimizer steps of a trial: `tuning_max_steps`, or a number derived from the training if that is 0.
 
     The derived number is the larger of a quarter of the training's steps and twice its warm-up steps, and at most
-    `max_steps`. Worked example: of 400 steps with 40 of warm-up a trial has 100; with 80 of warm-up, 160.
+    `max_steps`. Worked example: for a training of 400 steps with 40 warm-up steps, a trial has 100 steps. With
+    80 warm-up steps, it has 160.
     """
     if conf.tuning_max_steps:
         return conf.tuning_max_steps

@@ -46,9 +46,9 @@ class ScriptConf(BaseRunConf, FromMapping):
 
     Attributes:
         entry_point: the training script, a path within source_dir.
-        source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below
-            one of the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`.
-            Its requirements.txt is installed first.
+        source_dir: the folder of the script. Allowed are a path relative to the folder that holds Airflow's
+            `dags`, an absolute path below one of the connection's `source_roots`, `s3://.../sourcedir.tar.gz`,
+            and `git+https://...@<commit>`. The folder's requirements.txt is installed first.
         requirements: path in source_dir of the file that the training installs instead of requirements.txt.
         arguments: command line arguments of the script, passed unchanged before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the

@@ -42,7 +42,10 @@ def airflow_export(url: str, home: Home) -> str:
 
 
 def last_port(home: Home) -> int:
-    """Return the port that the home's engine last used, so that connections stay valid, or the usual port."""
+    """Return the port that the home's engine last used, or the usual port if there is none.
+
+    With the same port as before, the clients' connections stay valid.
+    """
     try:
         return int(home.engine_port.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -55,8 +58,8 @@ def engine_alone(home: Home, *, console: Console, port: int | None = None) -> in
     Args:
         home: folder of the engine.
         console: the terminal.
-        port: TCP port of the engine. None = the port that the home's engine used last, at first 4566; if this
-            port is taken, a free one.
+        port: TCP port of the engine. None = the port that the home's engine used last, or 4566 at the first
+            start. If None is given and that port is taken, the engine uses a free one.
 
     Raises:
         TrainingRunError: the engine fails to start, the home is in use, or the given port is taken.

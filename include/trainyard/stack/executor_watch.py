@@ -2,15 +2,17 @@
 
 - Idle workers share one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
   `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued forever.
-- A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the
-  worker had taken but not begun has no heartbeat. It stays queued forever, because this executor cannot
-  revoke it (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler
-  queues it again.
+- A busy worker holds no lock. If it is killed, the scheduler fails the task that it ran, after missed
+  heartbeats. But a task that the worker had taken and not begun has no heartbeat. It stays queued forever,
+  because this executor cannot revoke it (`BaseExecutor.revoke_task`, called by
+  `[scheduler] task_queued_timeout`). A new scheduler queues it again.
 
-In both cases, the scheduler must be restarted. A failed scheduler is restarted, too: it ends its idle
-workers, which looks like the loss of an idle worker, and then waits for the running tasks. The restart ends
-the processes of these tasks. A grace period therefore precedes it, in which a task that was deleted in
-Airflow can notice the deletion and stop its job.
+In both cases, the scheduler must be restarted. The restart ends the processes of the running tasks. Before
+the restart, there is a grace period, in which a task that was deleted in Airflow can notice the deletion
+and stop its job.
+
+A scheduler that has failed ends its idle workers and then waits for the running tasks. This looks like the
+loss of an idle worker, so such a scheduler is restarted, too.
 """
 
 from __future__ import annotations

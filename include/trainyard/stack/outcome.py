@@ -116,7 +116,10 @@ def summary(view: RunView, report: Report) -> list[str]:
 
 
 def _verdict(verdict: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) of the rule that ended the training and of its checkpoint, if any."""
+    """Yield (label, text) for the rule that ended the training, and for the training's last checkpoint.
+
+    Yield nothing if no rule ended the training.
+    """
     if verdict:
         yield "ended by", f"rule {verdict['rule']}{at_step(verdict['step'])}: {verdict['evidence']}"
         yield "checkpoint", verdict.get("last_checkpoint") or "none"
@@ -194,8 +197,8 @@ def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 def _rules(rules: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
     """Yield (label, text) with the rules that found issues; nothing if the report has no rules.
 
-    The text has the worst severity, the first three such rules with the step of their first issue, and the
-    number of further rules.
+    The text has the worst severity and up to three rules that found issues, each with the step of its first
+    issue. If more than three rules found issues, the text has the number of the others.
     """
     if not rules:
         return

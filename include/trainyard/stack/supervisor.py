@@ -68,7 +68,8 @@ class Supervisor:
     def check(self) -> None:
         """Restart each dead component.
 
-        Raises a TrainingRunError with the last lines of its log if a component died 5 times within 60 s.
+        Raises a TrainingRunError if a component died 5 times within 60 s. The error has the last lines of the
+        component's log.
         """
         for running in self._running.values():
             code = running.process.poll()

@@ -49,7 +49,7 @@ def tuning_document(
         trials: all trials, in the order of their numbers.
         result: result of the search; None if it failed.
         chosen: hyperparameters of the final training; empty without one.
-        num_steps: steps of the longest trials; None if they have the steps that follow from the conf.
+        num_steps: number of optimizer steps of the longest trials; None for `trial_steps(conf)`.
     """
     search = search_of(conf)
     assert search is not None  # noqa: S101  # stated above

@@ -66,10 +66,9 @@ class SageMakerJobs:
 
         Raises:
             NameTakenError: a job of this name exists. This call may have created it, and its answer was lost.
-            ThrottledError: the service throttled the Create call, or failed. The Describe call did not find the
-                job, or failed as well.
-            BotoCoreError: the service did not answer the Create call. The Describe call did not find the job, or
-                failed as well.
+            ThrottledError: the Create call was throttled or failed in the service, and the Describe call then found
+                no job or failed.
+            BotoCoreError: the Create call got no answer, and the Describe call then found no job or failed.
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"

@@ -56,10 +56,11 @@ class ModelRegistry:
     def name_source(self, arn: str, uri: str) -> None:
         """Set a version's SourceUri to `uri`.
 
-        A rejection is only logged, because the version's metadata also contain `uri`.
+        If the service rejects the call, only a warning is logged, because the version's metadata also contain
+        `uri`.
 
-        As in the SageMaker SDK, this is a separate call. As SourceUri, the Create call accepts only the ARN of a
-        model or a model package.
+        SourceUri is set in a separate call, as in the SageMaker SDK, because the Create call accepts only the ARN
+        of a model or a model package in this field.
         """
         try:
             self._client.update_model_package(ModelPackageArn=arn, SourceUri=uri)

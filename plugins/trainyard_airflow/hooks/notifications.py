@@ -1,9 +1,11 @@
 """Messages about a run to an SNS topic. Each is sent at most once, and a failure to send never fails the run.
 
-Before a message is published, its marker is written to S3 by a conditional put, under a name that depends on the event
-alone. A restarted triggerer, or a second task that sees the same event, finds the marker and sends nothing. A failure
-of another try is another event. If the process is killed between marker and message, the message is lost. If SNS
-rejects the message, the marker is removed, and the next try sends it.
+Before a message is published, its marker is written to S3 by a conditional put, under a name that depends
+on the event alone. A restarted triggerer, or a second task that sees the same event, finds the marker and
+sends nothing. If a task fails in several tries, each failure is an event of its own, with its own message.
+
+If the process is killed between marker and message, the message is lost. If SNS rejects the message, the
+marker is removed, and the next try sends the message.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class TeamSpend:
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the spend records of those runs of a team whose first start was in a month.
+        """Return the spend records of a team's runs that first started in the given month.
 
         Raises:
             SpecError: some documents are invalid; each is named.

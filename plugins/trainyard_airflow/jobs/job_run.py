@@ -69,7 +69,7 @@ class TaskHost(Protocol):
     def note_ended(self, job: Mapping[str, Any]) -> None:
         """Report an ended job to tracing and lineage.
 
-        `job` is the snapshot of the job; its member `earlier_attempts` has those of the task's earlier jobs.
+        `job` is the job's snapshot. Its member `earlier_attempts` has the snapshots of the task's earlier jobs.
         """
 
     def note_failed(self, job: Mapping[str, Any]) -> None:

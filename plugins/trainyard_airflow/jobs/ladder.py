@@ -68,7 +68,8 @@ def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
     """Return the rungs of the spec's ladder; without a ladder, one rung with the spec's instances.
 
     Each rung has an instance count: its own, or by default the spec's. The result is empty if the spec has
-    neither a ladder nor an `instance_type`, but instance groups, instance preferences or a serverless job.
+    neither a ladder nor an `instance_type`. Such a spec uses instance groups, instance preferences or a
+    serverless job.
     """
     count = spec.instance_count or 1
     if spec.capacity_ladder:
@@ -204,11 +205,12 @@ def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     The spec also sets the service's own limit on the wait for capacity:
 
     - on spot: `max_wait`, which limits waiting and running together
-    - on demand or in a training plan: `max_pending_time_in_seconds`, which has a default for accelerated
-      instance types only
+    - on demand or in a training plan: `max_pending_time_in_seconds`, as given in `spec`
 
-    The job's trigger stops the job after the rung's `max_wait_s`. The default of `max_pending_time_in_seconds`
-    is longer than `max_wait_s`. This default therefore takes effect only if no trigger follows the job.
+    If `spec` gives no `max_pending_time_in_seconds`, Trainyard sets it on accelerated instance types to the
+    rung's `max_wait_s` plus 5 minutes, at most 28 days. It sets nothing if `max_wait_s` is None or less than 30
+    minutes. The job's trigger stops the job after `max_wait_s`, so this later limit takes effect only if
+    no trigger follows the job.
     """
     return replace(
         spec,

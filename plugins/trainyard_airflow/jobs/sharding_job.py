@@ -52,13 +52,16 @@ _REQUIREMENTS = ("boto3", "numpy", "pandas", "pyarrow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingJob:
-    """The instances that shard a data set instead of the worker.
+    """Instances and settings of the processing job that shards a data set.
+
+    Without such a job, Airflow's worker shards the data set.
 
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
         code_location: S3 prefix of the uploaded code.
-        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If a required package is missing,
-            such as pyarrow or tokenizers, pip installs it, which needs access to a package index.
+        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If the image lacks a required
+            package, such as pyarrow or tokenizers, pip installs it. For this, the instances need access to a
+            package index.
         volume_size: GiB per instance, for the shards that are being written.
         max_run: time limit in seconds.
         cap: cost cap of all attempts, or None.

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
     """Return the cause of the search's end.
 
-    If a search reaches its own time limit, the service stops it and reports the same status as after a stop by a
-    person. Such a stop is therefore recognized by the search's duration.
+    If a search reaches its own time limit, the service stops it and reports the same status as after a stop by
+    a person. If the search lasted at least as long as its limit, the cause is therefore taken to be the limit.
 
     Args:
         search: snapshot of the ended search.

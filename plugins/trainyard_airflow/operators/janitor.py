@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @retried_by_error
 class JanitorOperator(ConnectedOperator):
-    """Stops the jobs, endpoints and warm pools with this deployment's tag that no queued or running DAG run owns.
+    """Stops the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
 
-    A task may not read the metadata database, so it queries the execution API for live runs, with the task SDK's
-    `get_dr_count`. A deleted run is not live. Resources without a tag of this deployment are never stopped.
+    Tasks have no access to the metadata database. This task therefore queries the execution API for live runs,
+    with the task SDK's `get_dr_count`. A deleted run is not live. Resources without a tag of this deployment
+    are never stopped.
 
     Args:
         is_dry_run: whether to report resources without stopping them. Templated: a boolean or its text.

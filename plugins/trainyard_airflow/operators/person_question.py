@@ -45,9 +45,10 @@ def ask_person(
     send: Callable[[Notice], object] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> NoReturn:
-    """Suspend the task until a person has answered, at most for `timeout_s`, without a worker.
+    """Suspend the task until a person has answered, or until the question's time limit (`timeout_s`) is over.
 
-    Airflow stores one question per try; a second question in the same try would show the first question's text.
+    A suspended task needs no worker. Airflow stores one question per try; a second question in the same try
+    would show the first question's text.
 
     Args:
         context: the task's context.

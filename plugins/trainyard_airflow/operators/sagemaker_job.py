@@ -60,29 +60,33 @@ _SHORTEST_DEFERRAL_S = 2.0
 class SageMakerJobOperator(BaseOperator):
     """Runs one SageMaker job per task, a training job by default, even if the task is started several times.
 
-    The job's name is derived from DAG, run, task, map index and attempt. Each start first describes the task's jobs:
+    The job's name is derived from DAG, run, task, map index and attempt. Each start first reads the states of
+    the task's jobs from the service, and continues accordingly:
 
     - It re-attaches to a running job.
-    - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a new run.
+    - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a
+      new run.
     - It starts the next attempt after a failed or stopped job.
 
-    One start creates at most one job. With a capacity ladder, it creates at most one job per rung: if a job gets no
-    capacity, the same start creates a job on the next rung. Each job is within the spec's budget. `retries` therefore
-    bounds the cost; `trainyard.retry_table` lists the errors that are retried.
+    One start creates at most one job. With a capacity ladder, it creates at most one job per rung: if a job
+    gets no capacity, the same start creates a job on the next rung. Each job is within the spec's budget.
+    `retries` therefore bounds the cost; `trainyard.retry_table` lists the errors that are retried.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
             that returns either.
         deferrable: whether to wait in the triggerer, without a worker slot.
-        poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more often. It is
-            also the first pause after a rejection for the quota; that pause doubles up to 5 minutes.
+        poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more
+            often. It is also the first pause after a rejection for the quota; that pause doubles up to 5
+            minutes.
         stream_logs: whether the log lines of all hosts appear in the task's log.
-        aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
+        aws_conn_id: the connection; the key `trainyard` of its extra names bucket and role.
         region_name: overrides the connection's region, for every service.
         verify: overrides the connection's TLS verification.
         botocore_config: overrides the connection's client settings.
         ledger_uri: S3 prefix of the run's ledger; by default a prefix in the connection's bucket. Templated.
-        notifier: recipient of messages on spot interruptions: the result of `Notifier.to_dict`, or its JSON, or None.
+        notifier: recipient of messages on spot interruptions: the result of `Notifier.to_dict`, or its JSON,
+            or None.
     """
 
     template_fields: Sequence[str] = (
@@ -242,12 +246,16 @@ class SageMakerJobOperator(BaseOperator):
 
         A task is ended by a user who marks its state, clears it or deletes it.
 
-        In two cases the job continues, and the process continues to wait for it: Airflow still reports the task as
-        running, as when a worker is drained, or Airflow does not answer. If the process is then killed, the task's
-        next try finds the job. Without a next try, the run's report or `clean_up_orphans` stops the job.
+        In two cases the job continues, and the process continues to wait for it:
 
-        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to
-        be created, `execute` reads `JobRun.is_killed` and does not create it.
+        - Airflow still reports the task as running, for example while a worker is drained.
+        - Airflow does not answer.
+
+        If the process is then killed, the task's next try finds the job. Without a next try, the run's report or
+        `clean_up_orphans` stops the job.
+
+        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about
+        to be created, `execute` reads `JobRun.is_killed` and does not create it.
         """
         is_late = isinstance(sys.exception(), AirflowTaskTimeout)
         if self._host is not None and not is_late and not self._host.is_over():

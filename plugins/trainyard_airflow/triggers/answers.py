@@ -42,8 +42,8 @@ class Answers:
     def described(self) -> None:
         """Reset the count of refusals after a successful Describe.
 
-        A stop of the job is requested only after a successful Describe. Even if the service rejects every stop, the
-        retries therefore never end.
+        A stop of the job is requested only after a successful Describe, so rejected stops do not add up in the
+        count. The retries thus continue without limit even if the service rejects every stop.
         """
         self._refusals = 0
 

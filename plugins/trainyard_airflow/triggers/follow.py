@@ -70,15 +70,15 @@ async def follow_by_feed(
 
     All followers of a connection in this event loop share the feed.
 
-    The behavior is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
-    is needed. If the service rejects listings, this function continues as `follow_job`.
+    The behavior is that of `follow_job`, with a fraction of the calls: a job is described only if more than its
+    status is needed. If the service rejects listings, this function continues as `follow_job`.
 
     Args:
         followed: the job.
         follower: identity of the trigger that follows the job, stored as a tag of the job (`handover`). None
             stores no tag, because no other triggerer can have followed the job yet.
         began_at: approximate start of the job, epoch seconds.
-        log_since: earlier log lines are not forwarded, epoch seconds.
+        log_since: time from which log lines are forwarded, epoch seconds.
 
     Raises:
         TrainingRunError: the service repeatedly rejected describing the job.

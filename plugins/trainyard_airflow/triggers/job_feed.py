@@ -89,7 +89,7 @@ class Subscription:
     Attributes:
         began_at: approximate creation, epoch seconds; older jobs are listed less often.
         longest_s: maximum seconds between two listings.
-        since_ms: earlier lines are ignored, epoch milliseconds.
+        since_ms: time from which log lines are stored, epoch milliseconds; earlier lines are ignored.
         num_left_out: lines dropped since the follower last took lines.
         fault: (error of the last failed listing, seconds until the next listing); the follower clears it.
         refusal: set if the service rejects listings; the job must then be polled individually.
@@ -258,9 +258,9 @@ class JobFeed:
         return _LOGS_EVERY_S * min(1.0, self._shortest_s / SHORTEST_S)
 
     async def last_lines(self, *, limit_s: float) -> bool:
-        """Wait until the log has been read once more, and return whether that took at most `limit_s` seconds.
+        """Wait until the log has been read once more, at most `limit_s` seconds; return False after a timeout.
 
-        Returns True at once if the log cannot be read.
+        Return True at once if the log cannot be read.
         """
         if self._log_refusal is not None:
             return True

@@ -65,7 +65,7 @@ class LogTail:
     def _searches_again(self) -> bool:
         """Return whether this read lists the streams even without a request, to find missing ones.
 
-        While streams are missing, each such read is counted; the count decides (see `LogTail`).
+        While streams are missing, each read without a request is counted; the count decides (see `LogTail`).
         """
         if len(self.tokens) >= self.num_streams:
             return False

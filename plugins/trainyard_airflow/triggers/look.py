@@ -222,9 +222,10 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Raise the error of a failed attempt to read the log, or continue without the log.
+        """Count a failed attempt to read the log, and raise its error, so that the poll is retried.
 
-        The job is followed without its log after one rejection, or after 8 failures in a row.
+        After one rejection, or 8 failures in a row, the error is logged instead, and the job is followed without
+        its log.
         """
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)

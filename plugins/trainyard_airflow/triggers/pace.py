@@ -54,5 +54,5 @@ def trigger_pause_s(failures: int) -> float:
 
 
 def jittered(delay_s: float) -> float:
-    """Return a random delay of 80 to 120 % of `delay_s`; polls of jobs that start together then spread out."""
+    """Return a random delay of 80 to 120 % of `delay_s`, so that the polls of jobs that start together spread out."""
     return delay_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # no secret

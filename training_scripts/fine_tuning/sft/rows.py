@@ -112,7 +112,7 @@ class RowTokenizer:
         """Return a row's tokens without truncation.
 
         Args:
-            row: with `messages`, `prompt` and `completion`, or `text`.
+            row: it has either `messages`, or `prompt` with `completion`, or `text`.
             where: the row, for errors.
 
         Raises:

@@ -25,9 +25,9 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
     An item has three tensors:
 
-    - numbers (batch, number columns), float64; NaN if a value is missing;
-    - category codes (batch, category columns), int64; -1 if a value is missing;
-    - target (batch): a class number as int64, or a standardized value as float32.
+    - numeric values, float64 of shape (batch, numeric columns); NaN if a value is missing;
+    - category codes, int64 of shape (batch, category columns); -1 if a value is missing;
+    - targets, of shape (batch,): a class number as int64, or a standardized value as float32.
     """
 
     def __init__(self, shards: Sequence[Columns], layout: TableLayout) -> None:

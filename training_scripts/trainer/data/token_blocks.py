@@ -22,10 +22,11 @@ TOKENS_AT_ONCE = 1 << 20
 
 
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
-    """Data set of token blocks. Block i has the tokens i * sequence_length to (i + 1) * sequence_length, inclusive.
+    """Data set of token blocks.
 
-    Blocks may span shards. An int64 tensor of block numbers selects one micro-batch (inputs, targets): each int64
-    (batch, sequence_length), the targets one token ahead.
+    Block i has the tokens i * sequence_length to (i + 1) * sequence_length, inclusive.
+    Blocks may span shards. An int64 tensor of block numbers selects one micro-batch, a pair (inputs, targets).
+    Both are int64 tensors of shape (batch, sequence_length). The targets are one token ahead of the inputs.
     """
 
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:

@@ -67,8 +67,8 @@ class SafetensorsFolder:
     def open(cls, folder: Path) -> Self:
         """Read the headers of all tensor files in a folder.
 
-        The only tensor file is `model.safetensors`. If the folder lacks this file, the tensor files are those that
-        `model.safetensors.index.json` lists.
+        If the folder has `model.safetensors`, only this file is read. Otherwise, the files that
+        `model.safetensors.index.json` lists are read.
 
         Raises:
             DataError: a file is missing, cut off or not in this format, or the index does not match the files.

@@ -66,9 +66,9 @@ class MLP(nn.Module):
 
 
 def embedding_size(num_categories: int) -> int:
-    """Return the width of a category's embedding: half its cardinality, from 2 to 64.
+    """Return the width of the embedding of a category column: half the number of categories, from 2 to 64.
 
-    Source: Guo and Berkhahn 2016 bound the width by the cardinality; half of it is a common choice. Example:
-    10 categories give a width of 5.
+    Source: Guo and Berkhahn 2016 bound the width by the number of categories. Half of this number, rounded
+    up, is a common choice. Example: 10 categories give a width of 5.
     """
     return max(2, min(MAX_EMBEDDING_SIZE, (num_categories + 1) // 2))

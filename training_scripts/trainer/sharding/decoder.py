@@ -22,9 +22,11 @@ Fill = Callable[..., None]
 
 
 class SpreadDecoder(nn.Module):
-    """Consecutive layers of a decoder with their global names; the first stage has the embedding, the last the head.
+    """Consecutive layers of a decoder, with their global names.
 
-    The input is tokens (batch, time) or hidden states (batch, time, width), the output hidden states or logits.
+    The first stage also has the embedding, and the last stage has the head. The input is tokens of shape
+    (batch, time), or hidden states of shape (batch, time, width). The output is hidden states, or logits if
+    this part has the head.
     """
 
     def __init__(
@@ -129,7 +131,10 @@ class SpreadAttention(Attention):
     share: SequenceShare | None = None
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return the attended values, (batch, time, width); with tensor parallelism, time is split as in `hidden`."""
+        """Return the attended values, of shape (batch, time, width).
+
+        With tensor parallelism, the time dimension is split as in `hidden`.
+        """
         projected = self.query_key_value(hidden)
         batch, time = projected.shape[:2]
         num_queries = self.num_heads // self.num_kv_heads

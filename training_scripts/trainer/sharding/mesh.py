@@ -41,7 +41,8 @@ class RankMesh:
     def of(cls, degrees: Degrees, device: torch.device) -> RankMesh:
         """Return the mesh of all ranks; every rank must call it.
 
-        Only the API that torch 2.8 to 2.13 share is used: meshes over all ranks, and groups.
+        The method uses only features that all torch versions from 2.8 to 2.13 have: meshes over all ranks, and
+        process groups.
         """
         shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
         whole = init_device_mesh(device.type, shape, mesh_dim_names=AXES)

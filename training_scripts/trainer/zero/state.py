@@ -53,7 +53,7 @@ class ZeroState(TrainingState):
         self._collected = {}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`, after its `zero` was reduced to this rank's part of the optimizer.
+        """Restore the result of `capture`, whose entry `zero` must have this rank's part of the optimizer only.
 
         This object stores the part until `attach` loads it into DeepSpeed's engine.
 

@@ -47,7 +47,11 @@ _WINDOW_KEYS = frozenset(_CADENCE_KEYS[1:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Steps: the multiples of `interval` (0: none) from `start` to before `end`, and the steps in `further`."""
+    """Steps: the multiples of `interval` in a range, and the steps in `further`.
+
+    The range begins with `start` and ends before `end`. If `end` is None, the range has no limit. If `interval`
+    is 0, only the steps in `further` belong to the cadence.
+    """
 
     interval: int = 1
     start: int = 0

@@ -147,10 +147,11 @@ def _share_of_idle_units(is_active: Tensor) -> Tensor:
 
 @torch.no_grad()
 def describe_inputs(batch: Sequence[Tensor]) -> dict[str, Any]:
-    """Return the number of samples, and the shares of the 20 most frequent tokens or the channel means of images.
+    """Return the number of samples, and the token shares or the channel means of the batch's first tensor.
 
-    Tokens are an integer tensor (batch, time), images a float tensor (batch, channels, height, width). The result is
-    empty for other inputs.
+    - Tokens (integer tensor of shape (batch, time)): the shares of the 20 most frequent tokens.
+    - Images (float tensor of shape (batch, channels, height, width)): the mean of each channel.
+    - Other inputs: the result is empty.
     """
     first = batch[0]
     if first.dim() == 2 and not first.is_floating_point():

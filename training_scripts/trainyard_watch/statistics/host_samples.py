@@ -170,7 +170,10 @@ class GpuReader:
             self._nvml = pynvml
 
     def read(self) -> list[dict[str, Any]]:
-        """Return one dict per GPU: without NVML, one for this process's GPU; without a GPU, an empty list."""
+        """Return one dict per GPU of this host; the list is empty if there is no GPU.
+
+        If NVML is not available, the list has only the GPU of this process.
+        """
         if self._nvml is not None:
             return [self._by_nvml(self._nvml, handle) for handle in self._handles]
         return [self._by_torch()] if torch.cuda.is_initialized() else []

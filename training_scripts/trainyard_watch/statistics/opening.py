@@ -213,7 +213,10 @@ def _pid_namespace(ranks: Ranks) -> str:
 
 
 def _board(paths: ContainerPaths) -> dict[str, Any] | None:
-    """Return the job's TensorBoardOutputConfig, None without one, or an empty one if it cannot be read."""
+    """Return the job's TensorBoardOutputConfig, or None if the job has none.
+
+    If the config cannot be read, the dict is empty.
+    """
     try:
         return paths.read_config("tensorboardoutputconfig")
     except (OSError, ValueError) as error:

@@ -68,7 +68,7 @@ class ModelTensors:
         return tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return the sum over each whole tensor; `sums` are those over this rank's part of each tensor.
+        """Return the sum over each whole tensor, from `sums` over this rank's part of each tensor.
 
         In this class each rank has the whole tensors, so `sums` is returned unchanged.
         """

@@ -78,8 +78,8 @@ def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterat
 def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[GradientPart]:
     """Yield the gradient part of each original parameter in this rank's shard of the flat parameter.
 
-    If `place` is not None, it is the index of one original parameter. `gradient` is then this parameter's part, and the
-    only result.
+    If `place` is not None, it is the index of one original parameter. `gradient` is then the part of this
+    parameter, and only this part is yielded.
     """
     num_shards = handle.process_group.size() if handle.uses_sharded_strategy else 1
     splits = [

@@ -118,9 +118,10 @@ def _objective_status(step: AutoMLStep, objective: float | None) -> TrialPhase:
 
 
 def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> list[dict[str, Any]]:
-    """Return an AutoMLCandidateStep for each job that contributed to the candidate of `step`, in their order.
+    """Return an AutoMLCandidateStep for each job that contributed to the candidate of `step`.
 
-    They are the data analysis, the members if the candidate is an ensemble, and the candidate's own job.
+    The first job is the data analysis, and the last is the candidate's own job. If the candidate is an
+    ensemble, the training jobs of its member models are between them.
     """
     members = step.recipe.get("members", ())
     made_by = [steps[0], *(each for each in steps if each.job_name in members), step]

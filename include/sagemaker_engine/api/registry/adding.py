@@ -1,4 +1,4 @@
-"""Insertion of a model package in one transaction: check of the client token, version number, row and tags."""
+"""Insertion of a model package: token check, version number, row and tags, all in one transaction."""
 
 from __future__ import annotations
 

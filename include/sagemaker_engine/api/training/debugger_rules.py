@@ -1,10 +1,11 @@
 """Checks of Debugger members in CreateTrainingJob and UpdateTrainingJob, in addition to the service model.
 
-The service model itself checks the limits: 20 rules of each kind, 20 collections, and 256 characters per name, key or
-value. Two cases are accepted on purpose:
+The service model itself checks the limits: 20 rules of each kind, 20 collections, and 256 characters per
+name, key or value. Two cases are accepted on purpose:
 
-- Distributed jobs, checkpoints and spot capacity: the service accepts them, but evaluates no rules for them.
-- A collection that is named twice: SDK v2 adds the collections of the rules to the user's.
+- A job with Debugger rules that is distributed, or that uses checkpoints or spot capacity. The service
+  accepts such a job, but evaluates no rules for it.
+- A collection that is named twice. SDK v2 adds the collections of the rules to the user's collections.
 """
 
 from __future__ import annotations

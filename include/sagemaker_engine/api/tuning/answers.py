@@ -85,11 +85,13 @@ def _result(
 
 
 def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
-    """Return the request with the members that the service's responses add to each definition.
+    """Return the request with the members that the service's responses add to each training job definition.
 
-    They are the objective as a static hyperparameter, an empty KmsKeyId, and ResourceConfig even if
-    the request has the resources in another member. `attach` of the SDK v2 reads all three,
-    although that SDK never sends ResourceConfig.
+    - StaticHyperParameters also has the name of the objective metric.
+    - OutputDataConfig has a KmsKeyId, which is empty if the request has none.
+    - ResourceConfig is present even if the request has the resources in another member.
+
+    `attach` of the SDK v2 reads all three, although that SDK never sends ResourceConfig.
     """
     shown = [
         {

@@ -78,12 +78,11 @@ def image_name(uri: str | None) -> str | None:
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
     """Return torch or tensorflow, and its version; None if either is not known.
 
-    If the tag of the job's image begins with a version, the spec's framework and version are ignored. The name
-    of the image gives the library and the tag gives the version. The result is None for an image that is not one of
-    AWS's framework images.
-
-    Otherwise the spec's framework and version give the result. If the spec has neither a version nor an image
-    of its own, the version is that of the default image.
+    - If the tag of the job's image begins with a version, the tag gives the version and the image's name gives
+      the library. The spec's framework and version are ignored. The result is None for an image that is not one
+      of AWS's framework images.
+    - If there is no such tag, the spec's framework and version give the result. If the spec has neither a
+      version nor an image of its own, the version is that of the default image.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:

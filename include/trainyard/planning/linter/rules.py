@@ -119,10 +119,10 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
-    """Yield an error if an AWS framework image lacks the strategy's library, or a warning for other images.
+    """Yield a finding if the job's image is not known to have the strategy's library.
 
-    Other images may have the library. Yield nothing for an image that is known to have it, or if all
-    framework images have it.
+    The finding is an error for one of AWS's framework images: it lacks the library. The finding is a warning
+    for any other image, which may have the library. Yield nothing if all framework images have it.
     """
     if facts.image is None or not support.images or facts.image in support.images:
         return

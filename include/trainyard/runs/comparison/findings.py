@@ -65,9 +65,9 @@ class Findings:
     """Findings over all measured cells (strategy and number of ranks). Cells are given by name.
 
     Attributes:
-        reference: the cell with whose losses the losses of the other cells are compared; None if no cell was
+        reference: the losses of all other cells are compared with the losses of this cell; None if no cell was
             measured. Speeds are compared with `FindingRow.base`.
-        knees: for each strategy, the number of ranks that is still worth its cost.
+        knees: for each strategy, the largest number of ranks that is still worth its cost.
         fastest: the cell with the most samples/s.
         cheapest: the cell with the lowest cost of an epoch; None if no cost is known.
     """

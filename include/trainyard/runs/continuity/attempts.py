@@ -45,7 +45,10 @@ class Life:
 
     @property
     def seconds_on_instances(self) -> float:
-        """Seconds in which the attempt had instances; a job's bill is divided in proportion to them."""
+        """Seconds in which the attempt had instances.
+
+        A job's bill is divided among its attempts in proportion to these seconds.
+        """
         return _seconds(self.span.ready_at, self.span.ended_at)
 
     def lost_work_seconds(self, kept_until: int) -> float:

@@ -15,9 +15,11 @@ so a position that is covered once is a sample that was seen once in its epoch.
      "steps_redone": 17, "samples_rolled_back": 272,
      "samples_seen": 6400,             positions of the surviving lineage that step lines cover
      "samples_repeated": 0,            how many times step lines cover one of these positions again
-     "samples_missed": 0,              positions that no line covers, before their start's last step line
-     "samples_without_line": 0,        positions after their start's last step line, and before the first
-                                       start; the checkpoint of the next resume shows that they were used
+     "samples_missed": 0,              positions that no line covers, although the same start of the
+                                       training processes has a later step line
+     "samples_without_line": 0,        positions after the last step line of a start, and positions before
+                                       the step from which the first start resumed. The checkpoint from
+                                       which the next start resumed shows that they were used.
      "epochs": 0.68,
      "lost_work_seconds": 12.0,        from the last surviving step to the end of the attempt, summed
      "waiting_seconds": 30.0,          until instances were available, all attempts but the first

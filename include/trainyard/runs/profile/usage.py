@@ -135,9 +135,10 @@ METRICS = (
 
 
 def usages(records: Sequence[Record], *, begin: float) -> tuple[Usage, ...]:
-    """Return each metric of each host; a metric without samples has the reason.
+    """Return each metric of each host. If hosts lack a metric, its `why_none` has the reason.
 
-    If several ranks of a host took samples, only those of the lowest rank count: each rank samples the whole host.
+    If several ranks of a host took samples, only those of the lowest rank count: each rank samples the whole
+    host.
 
     Args:
         records: the run's records, in order.

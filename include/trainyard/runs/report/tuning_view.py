@@ -1,4 +1,4 @@
-"""Section of the page on a hyperparameter search.
+"""Section on the hyperparameter search in a run's report page.
 
 It has the winner and the reasons for it, the trials, the importance of the hyperparameters, the cost, and
 the reason for which the search ended.

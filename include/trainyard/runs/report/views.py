@@ -144,7 +144,7 @@ def verdict_view(record: RunRecord) -> FailureView | None:
 
 
 def money_view(record: RunRecord) -> FailureView | None:
-    """Return the section for a training that its cost cap or idle accelerators ended; None for any other end."""
+    """Return the section for a training that was ended by its cost cap or by idle accelerators; None otherwise."""
     stop = record.cap_stop or record.idle_stop
     if stop is None:
         return None

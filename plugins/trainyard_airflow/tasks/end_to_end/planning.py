@@ -107,8 +107,8 @@ class PlanOperator(BaseOperator):
         """Return the plans of the run's params.
 
         Raises:
-            SpecError: the params contradict each other; it lists all findings.
-            PlanError: no cluster fits; it has the reason for each cluster.
+            SpecError: the params contradict each other; the error lists all findings.
+            PlanError: no cluster fits; the error has the reason for each cluster.
         """
         request = PlanRequest.from_mapping(dict(context["params"]))
         plans = make_plans(request)

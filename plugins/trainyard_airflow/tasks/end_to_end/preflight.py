@@ -572,8 +572,12 @@ class _Findings:
     def result_of(self, make: Callable[[], T]) -> T | None:
         """Return the result of `make`; if it fails with an error to report, store the error and return None.
 
-        Such errors are findings, an exceeded budget, and calls that AWS did not answer, throttled, or
-        rejected because of expired credentials. Other errors are raised.
+        These errors are stored; all others are raised:
+
+        - An error with findings.
+        - An exceeded budget.
+        - A call to AWS that failed because AWS did not answer, because AWS throttled it, or because the
+          credentials have expired.
         """
         try:
             return make()

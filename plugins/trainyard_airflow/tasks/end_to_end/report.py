@@ -438,7 +438,10 @@ def _result_of(facts: Mapping[str, TaskFacts], task_id: TaskId) -> Mapping[str, 
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
-    """Return whether `EvaluationJobOperator` returned the result: a job's snapshot, or a training job's name."""
+    """Return whether `EvaluationJobOperator` returned the result.
+
+    Its results have a job's snapshot, or the name of the training job that evaluated (`measured_by`).
+    """
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()
 
 

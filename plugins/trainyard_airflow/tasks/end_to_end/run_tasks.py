@@ -77,7 +77,7 @@ def add_run_tasks(
         search: creates the task of the search; None = the run has no search.
 
     Raises:
-        SpecError: the author's task has another task_id than its stage.
+        SpecError: the function of a stage returned no task, or a task whose task_id is not the stage's name.
     """
     # Without `smoke_hyperparameters`, preflight skips this task.
     smoke_test = TrainingJobOperator(

@@ -122,9 +122,13 @@ class AskTrialsOperator(ConnectedOperator):
 
 @retried_by_error
 class ChooseTrialOperator(ConnectedOperator):
-    """Collects the results of all rounds, and chooses the best long trial; without long trials, the best short trial.
+    """Collects the results of all rounds, and chooses the trial whose training had the best result.
 
-    Returns the `TuningResult`, as `TuneHyperparametersOperator` does, and writes the trials to `trials_uri` as Parquet.
+    Each trial starts with a short training, and good trials also get a long one. Short trainings count only if
+    no long training has a result.
+
+    Returns the `TuningResult`, as `TuneHyperparametersOperator` does, and writes the trials to `trials_uri` as
+    Parquet.
     """
 
     ui_color = "#f3ecfa"

@@ -84,11 +84,13 @@ def script_pipeline(
             ... They override those of `estimator`.
 
     Raises:
-        SpecError: a check failed. The error lists all faults that the first failed check found. The checks,
-            in this order, are for settings in `estimator` that the run sets itself; for unknown names in
-            `defaults` or `estimator`, and values that the form would reject; and for invalid stages, and
-            defaults that would have no effect because of the stages. SpecError is also raised if the function
-            of a stage returns a wrong task. Airflow reports the error as the import error of the DAG file.
+        SpecError: a check failed, or the function of a stage returned a wrong task. Airflow reports the error
+            as the import error of the DAG file. There are three checks. The first one that fails raises the
+            error, which lists all faults that this check found:
+
+            1. `estimator` has settings that the run sets itself.
+            2. `defaults` or `estimator` has unknown names, or values that the form would reject.
+            3. A stage is invalid, or a default would have no effect because of the stages.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
     form = recipe.preflight.form.with_defaults(given, subject=f"pipeline {dag_id}")

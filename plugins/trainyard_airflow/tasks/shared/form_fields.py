@@ -1,4 +1,4 @@
-"""Form fields that all runs with one training share, by the form's sections."""
+"""Form fields that are the same for all runs with one training, grouped by the form's sections."""
 
 from __future__ import annotations
 

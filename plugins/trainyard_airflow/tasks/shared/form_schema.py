@@ -57,8 +57,8 @@ def exactly(pattern: str) -> str:
 def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with a minimum and maximum for every number, and a maximum length for every text.
 
-    NaN counts as within any bounds, even contradictory ones. No real number is both >= 1 and <= 0, so the
-    schema rejects NaN by rejecting every number that passes both.
+    The schema also rejects NaN. A validator finds NaN within any bounds, even contradictory ones. The schema
+    therefore rejects each number that it finds to be both >= 1 and <= 0: this is true only of NaN.
 
     Args:
         name: the param's name, which selects the bounds in `trainyard.specs.limits`.

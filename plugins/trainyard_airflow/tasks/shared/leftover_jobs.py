@@ -1,4 +1,4 @@
-"""Stop of a run's jobs that still run although their tasks have ended; they are found by their names."""
+"""Stop of a run's leftover jobs, which still run although their tasks have ended. Each job is found by name."""
 
 from __future__ import annotations
 

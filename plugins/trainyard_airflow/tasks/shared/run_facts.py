@@ -83,7 +83,10 @@ def gather(context: Context, task_ids: Sequence[str]) -> list[TaskFacts]:
 
 
 def gather_failed(context: Context, *, besides: Collection[str]) -> list[TaskFacts]:
-    """Return the facts of this run's failed tasks, without those in `besides`; a mapped task is named `id[index]`."""
+    """Return the facts of this run's failed tasks, except the tasks in `besides`.
+
+    In the result, each failed instance of a mapped task is named `id[index]`.
+    """
     ti: Any = context["ti"]
     failed = (each for each in _crumbs(ti) if each["state"] == "failed")
     return [_facts(ti, each) for each in failed if each["task_id"] not in besides]

@@ -91,5 +91,8 @@ class RunPaths:
         return f"{self.report}/report.json"
 
     def checkpoints(self, task_id: str) -> str:
-        """Return the prefix of a task's checkpoints; all its attempts share it, to resume from them."""
+        """Return the prefix of a task's checkpoints.
+
+        All attempts of the task share the prefix, so each attempt can resume from the checkpoints of earlier ones.
+        """
         return f"{self.run}/checkpoints/{task_id}"
