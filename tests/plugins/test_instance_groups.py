@@ -149,7 +149,7 @@ def test_preflight_plans_for_all_groups(preflight: Any) -> None:
         ({"keep_alive_period_in_seconds": 600}, "cannot be combined with instance_groups"),
         (
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["gpu"]}}},
-            "inputs.train.instance_groups: is not an instance group of this job; got gpu",
+            "inputs.train.instance_groups: names a group that is not an instance group of this job; got 'gpu'",
         ),
         ({"instance_groups": [FEED, {**FEED}]}, "instance_groups: have a name twice"),
     ],

@@ -268,7 +268,7 @@ PLAN_ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
 
 def test_rung_in_a_plan_is_never_on_spot_and_is_named_by_its_plan() -> None:
     assert not PLAN.use_spot_instances
-    assert str(PLAN) == "2 x ml.g5.xlarge in plan mine"
+    assert str(PLAN) == "2 x ml.g5.xlarge in plan 'mine'"
 
 
 def test_job_in_a_plan_is_on_the_rung_of_its_plan() -> None:
@@ -285,7 +285,10 @@ def test_rung_whose_plan_is_closed_is_passed_with_the_reason() -> None:
     )
 
     assert placement.index == 1
-    assert "tier 0 (2 x ml.g5.xlarge in plan mine): plan mine is Expired" in placement.reason
+    assert (
+        "tier 0 (2 x ml.g5.xlarge in plan 'mine') cannot be used, because plan mine is Expired"
+        in placement.reason
+    )
 
 
 def test_ladder_whose_plans_are_all_closed_lacks_capacity() -> None:

@@ -86,7 +86,7 @@ def test_what_the_script_would_refuse_is_refused_with_the_rest_of_the_findings(
 ):
     message = refusal(task, hyperparameters={"dropout": 2}, source="/nowhere")
 
-    assert "train_ddp.py would reject: hyperparameter 'dropout': got 2; allowed:" in message
+    assert "would be rejected by train_ddp.py; hyperparameter 'dropout': got 2; allowed:" in message
     assert "/nowhere" in message
 
 

@@ -29,7 +29,7 @@ def test_each_job_is_judged_by_its_script() -> None:
     refused, own, good = script_findings(SCRIPTS, jobs)
 
     assert [each.where for each in refused] == ["here"]
-    assert "train_ddp.py would reject: hyperparameter 'dropout': got 2; allowed: " in str(
+    assert "would be rejected by train_ddp.py; hyperparameter 'dropout': got 2; allowed: " in str(
         refused[0]
     )
     assert (own, good) == ([], [])
@@ -59,7 +59,7 @@ def test_a_script_that_cannot_be_asked_is_a_warning_about_its_job_alone(tmp_path
     (warning,), (error,) = script_findings(tmp_path, [job("train_own.py"), job("train_ddp.py")])
 
     assert str(warning).startswith(
-        "here: train_own.py cannot check the hyperparameters: ModuleNotFoundError"
+        "here: train_own.py cannot check the hyperparameters (ModuleNotFoundError"
     )
     assert (warning.severity, error.severity) == (Severity.WARNING, Severity.ERROR)
 

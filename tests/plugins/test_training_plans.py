@@ -156,7 +156,7 @@ def test_job_in_a_plan_has_its_arn_and_its_ledger_entry_says_that_it_was_paid(
     result = execute(operator(spec), task)
 
     assert (result["status"], result["training_plan"]) == ("Completed", plan["TrainingPlanArn"])
-    assert result["rung_name"] == f"1 x {TYPE} in plan {plan['TrainingPlanName']}"
+    assert result["rung_name"] == f"1 x {TYPE} in plan {plan['TrainingPlanName']!r}"
     clients = AwsClients(ConnectionArguments())
     objects = clients.client("s3").list_objects_v2(Bucket=aws_connection.bucket)["Contents"]
     (key,) = [

@@ -142,7 +142,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Send the engine all faults of the training; it keeps each one until the training reaches the fault's step.
+        """Send the engine all faults that it keeps until the training reaches their steps.
 
         After one call has succeeded, further calls have no effect.
         """

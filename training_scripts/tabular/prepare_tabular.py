@@ -307,8 +307,9 @@ def _fields(number: int) -> str:
 def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict[str, pd.DataFrame]:
     """Return the rows of each split.
 
-    If `_classes` allows it, the splits are stratified: each class has about the same share of the rows in
-    every split.
+    The test rows are split off first, then the validation rows. At each of these steps, the rows are
+    stratified if `_classes` allows it: each class then has about the same share of the rows in both parts.
+    Otherwise, the rows are divided without regard to classes.
 
     Raises:
         PreparationError: there are too few training rows for AutoML.
@@ -373,10 +374,10 @@ def _halves(
 def _classes(targets: pd.Series[Any], share: float) -> pd.Series[Any] | None:
     """Return the class of each row for a stratified split; None if the rows cannot be stratified.
 
-    A split divides the rows into two parts. It is stratified if a class's share of the rows is the same in both
-    parts. This is not possible with more than `MOST_CLASSES` classes, with a class of one row, or with more
-    classes than rows in the smaller part. Missing targets form a class of their own. If only one target is
-    missing, its row is added to the largest class, because a class of one row cannot be split.
+    A split divides the rows into two parts. It is stratified if each class has the same share of the rows in
+    both parts. This is not possible with more than `MOST_CLASSES` classes, with a class of one row, or with
+    more classes than rows in the smaller part. Missing targets form a class of their own. If only one target
+    is missing, its row is added to the largest class, because a class of one row cannot be split.
 
     Args:
         targets: the targets of all rows.

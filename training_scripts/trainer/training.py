@@ -462,8 +462,8 @@ class Training:
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
 
-        Set `is_stopping` if any rank received SIGTERM. If an error has reduced the statistics of any rank, reduce
-        those of all ranks.
+        Set `is_stopping` if any rank received SIGTERM. If any rank had an error in its statistics, stop measuring
+        tensors for the statistics on all ranks.
 
         Returns:
             The mean loss over the global batch, the digest of its samples, and whether a checkpoint follows. All

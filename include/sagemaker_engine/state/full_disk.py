@@ -27,10 +27,10 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 class Reserve:
-    """A file that reserves `RESERVE_BYTES` of disk space.
+    """A file that reserves `RESERVE_BYTES` of disk space for the deletion of objects.
 
-    On a full disk, the object store removes this file. Its space then serves the writes by which objects are
-    deleted.
+    If a deletion fails because the disk is full, the object store removes this file, repeats the deletion in
+    the freed space, and then allocates the file again.
     """
 
     def __init__(self, path: Path) -> None:

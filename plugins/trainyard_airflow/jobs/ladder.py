@@ -205,12 +205,14 @@ def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     The spec also sets the service's own limit on the wait for capacity:
 
     - on spot: `max_wait`, which limits waiting and running together
-    - on demand or in a training plan: `max_pending_time_in_seconds`, as given in `spec`
+    - on demand or in a training plan: `max_pending_time_in_seconds`
 
-    If `spec` gives no `max_pending_time_in_seconds`, Trainyard sets it on accelerated instance types to the
-    rung's `max_wait_s` plus 5 minutes, at most 28 days. It sets nothing if `max_wait_s` is None or less than 30
-    minutes. The job's trigger stops the job after `max_wait_s`, so this later limit takes effect only if
-    no trigger follows the job.
+    If `spec` has a `max_pending_time_in_seconds`, this value is kept. Otherwise, a value is set if three
+    conditions are met: the rung is on demand or in a training plan, its instance type is accelerated, and its
+    `max_wait_s` is at least 30 minutes. The value is then `max_wait_s` plus 5 minutes, at most 28 days.
+
+    The job's trigger stops the job after a wait of `max_wait_s`. A longer limit of the service therefore takes
+    effect only if no trigger follows the job.
     """
     return replace(
         spec,

@@ -31,7 +31,8 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
     """Return the cause of the search's end.
 
     If a search reaches its own time limit, the service stops it and reports the same status as after a stop by
-    a person. If the search lasted at least as long as its limit, the cause is therefore taken to be the limit.
+    a person. A stopped search that lasted at least as long as its limit is therefore taken to have reached the
+    limit, unless Trainyard stopped it for its budget.
 
     Args:
         search: snapshot of the ended search.

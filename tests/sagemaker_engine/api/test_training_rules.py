@@ -32,4 +32,4 @@ def test_serverless_job_is_refused_with_what_to_give_in_its_place(
         )
 
     assert refused.value.response["Error"]["Code"] == "ValidationException"
-    assert "give AlgorithmSpecification and ResourceConfig" in str(refused.value)
+    assert "use AlgorithmSpecification and ResourceConfig" in str(refused.value)

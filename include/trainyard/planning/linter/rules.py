@@ -119,10 +119,11 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
-    """Yield a finding if the job's image is not known to have the strategy's library.
+    """Yield a finding if the job names an image that is not known to have the strategy's library.
 
-    The finding is an error for one of AWS's framework images: it lacks the library. The finding is a warning
-    for any other image, which may have the library. Yield nothing if all framework images have it.
+    For one of AWS's framework images, the finding is an error, because the image lacks the library. For any
+    other image, the finding is a warning, because the image may have the library. Yield nothing if the image
+    is derived from the framework, or if all framework images have the library.
     """
     if facts.image is None or not support.images or facts.image in support.images:
         return

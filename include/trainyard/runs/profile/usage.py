@@ -135,7 +135,9 @@ METRICS = (
 
 
 def usages(records: Sequence[Record], *, begin: float) -> tuple[Usage, ...]:
-    """Return each metric of each host. If hosts lack a metric, its `why_none` has the reason.
+    """Return the values of each metric on all hosts, one `Usage` per metric.
+
+    If some or all hosts lack a metric, `why_none` of its `Usage` has the reason.
 
     If several ranks of a host took samples, only those of the lowest rank count: each rank samples the whole
     host.
