@@ -60,7 +60,7 @@ ANSWERED = (
             *("ListTrainingPlans", "ExtendTrainingPlan", "DescribeTrainingPlanExtensionHistory"),
             *("DescribeReservedCapacity", "ListUltraServersByReservedCapacity"),
         ),
-        note="offers come from a catalogue; jobs run in a plan's windows, whose clock you can move forward",
+        note="offers come from a catalogue; jobs run in a plan's windows; you can move the clock of the plans forward",
     ),
     OperationFamily(
         title="Processing jobs",
@@ -255,7 +255,7 @@ def _lines() -> Iterator[str]:
         "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
         "",
         "The engine executes, stores or rejects each operation of SageMaker. *Executes* means that the engine does the",
-        "work. *Stores* means that it stores a description, such as that of a model, as AWS does.",
+        "work. *Stores* means that it stores a description, for example of a model. AWS does nothing else either.",
         "A rejected operation fails with `UnknownOperationException` (status 501) and the reason. Executed and stored",
         "operations ignore only the [members without an effect](#members-of-a-request). For the",
         "[other services](#other-services), the engine does only what the table there states.",
@@ -283,8 +283,8 @@ def _lines() -> Iterator[str]:
     )
     yield from ("| Member | Why |", "|---|---|")
     yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
-    yield from ("", "Accepted and returned by Describe, but without an effect here:", "")
-    yield from ("| Member | Here |", "|---|---|")
+    yield from ("", "Accepted and returned by Describe, but without an effect on the engine:", "")
+    yield from ("| Member | On the engine |", "|---|---|")
     yield from (f"| {member} | {why} |" for member, why in SILENT_MEMBERS.items())
     yield from ("", "## SageMaker's other services", "All of their operations are rejected.", "")
     yield from ("| Service | Operations |", "|---|---|")

@@ -170,11 +170,12 @@ def test_folder_with_setup_py_is_an_error_for_torchrun(tmp_path: Path, strategy:
 
     (tmp_path / "setup.py").write_text("")
 
-    refused = [
-        "source_dir: has a setup.py, so the container starts the script as a package, but torchrun cannot start packages"
-    ]
+    refused = (
+        "source_dir: has a setup.py, so the container starts the script as a package, "
+        "but torchrun cannot start packages"
+    )
     is_torchrun = strategy in {"torchrun", "smp", "deepspeed"}
-    assert code_errors(tmp_path, spec) == (refused if is_torchrun else [])
+    assert code_errors(tmp_path, spec) == ([refused] if is_torchrun else [])
 
 
 @pytest.mark.parametrize(
