@@ -26,13 +26,13 @@ _MOST = 0.7  # of a window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRegression(Rule):
-    """The median of the tokens (or samples) per second over the last `window` steps is too low.
+    """The median tokens (or samples) per second of `window` steps is below `ratio` times the best median so far.
 
-    It is too low if it is below `ratio` times the best median so far. The first observation after each start of
-    the processes is left out as warm-up. A start with another number of ranks resets the rule. A step is
-    evaluated once the window has at least `least` observations, and the first observation that was not left out
-    is at least 70 % of `window` steps old. The median must stay too low for half of `window` steps, so that a
-    short load on the machine is not an issue.
+    The median is that of the last `window` steps. The first observation after each start of the processes is
+    left out as warm-up. A start with another number of ranks resets the rule. A step is evaluated once the
+    window has at least `least` observations, and the first observation that was not left out is at least 70 %
+    of `window` steps old. The median must stay too low for half of `window` steps, so that a short load on the
+    machine is not an issue.
     """
 
     READS = (Start, StepRecord)
