@@ -1,8 +1,8 @@
 """Clock and catalogue of the training plans of one engine, stored in a file of the engine's state folder.
 
 The plans' clock can be moved ahead of the machine's clock, so that a window of days passes in a moment. The
-times in responses are those of the clients' clock, which is not moved. If the plans' clock is moved ahead
-by one hour, responses therefore state each window one hour earlier than before.
+times of windows in responses are converted to the machine's clock, which the clients use, too. Worked: the
+plans' clock is one hour ahead, and a window begins at 15:00 by the plans' clock: responses state 14:00.
 """
 
 from __future__ import annotations

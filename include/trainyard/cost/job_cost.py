@@ -98,7 +98,7 @@ def cluster_ceiling(
     count, names = sum(instances.values()), ", ".join(instances)
     price = 0.0 if training_plan else mean_price(instances)
     spot = (
-        "; spot instances cost less, and waiting for them costs nothing"
+        ", an upper bound on spot: spot instances cost less, and waiting for them costs nothing"
         if use_spot_instances
         else ""
     )

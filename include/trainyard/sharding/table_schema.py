@@ -68,7 +68,10 @@ class ReplanNeededError(Exception):
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
-        super().__init__(f"the values of column {column!r} do not match its plan")
+        super().__init__(
+            f"column {column!r} has values that its type, chosen from the first rows, cannot represent; "
+            "choose the type again, and read the source again"
+        )
         self.column, self.kind = column, kind
 
 

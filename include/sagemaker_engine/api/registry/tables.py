@@ -53,7 +53,7 @@ class SqlCondition:
 
 @dataclass(frozen=True, slots=True)
 class RegistryTables:
-    """Access to the tables. A document contains the members of the Describe response by wire name."""
+    """Access to the tables. The column `document` has the members of the Describe response by wire name, as JSON."""
 
     database: Database
 

@@ -424,9 +424,10 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
 
 
 def _billed(cost: Mapping[str, Any]) -> str | None:
-    """Return the bill that `trainyard bill` stored, or the time from which AWS has it; None if both are unknown.
+    """Return the bill that `trainyard bill` stored; without one, the time from which AWS has it.
 
-    Example: `$1.33, +1.5 % of the ledger, by 2026-11-25`. The percentage is the difference from the ledger's total.
+    Example of a stored bill: `$1.33, +1.5 % against the ledger, read on 2026-11-25`. None if bill and time are
+    unknown.
     """
     bill, due_at = cost.get("bill"), cost.get("bill_due_at")
     if bill is None or bill["usd"] is None:
@@ -434,10 +435,10 @@ def _billed(cost: Mapping[str, Any]) -> str | None:
             return None
         return f"not known yet; from {format_utc(due_at)} UTC by trainyard bill REPORT.json --write"
     error = cost.get("bill_error")
-    beside = "" if error is None else f", {error:+.1%} of the ledger".replace("%", " %")
+    beside = "" if error is None else f", {error:+.1%} against the ledger".replace("%", " %")
     whole = "" if bill["is_late_enough"] else ", not all of its days"
     read_at = datetime.fromtimestamp(bill["read_at"], UTC)
-    return f"{format_usd(bill['usd'])}{beside}, by {read_at:%Y-%m-%d}{whole}"
+    return f"{format_usd(bill['usd'])}{beside}, read on {read_at:%Y-%m-%d}{whole}"
 
 
 def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:

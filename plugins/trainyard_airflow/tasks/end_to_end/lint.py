@@ -65,9 +65,9 @@ def training_findings(
     *,
     reported_by_plan: Collection[str] = REPORTED_BY_PLAN,
 ) -> tuple[Finding, ...]:
-    """Return the findings on the rules and the settings of a training.
+    """Return the findings on a conf's `rules`, and on settings of its training that AWS would reject or mishandle.
 
-    A setting has a finding if AWS would reject, ignore or mishandle it.
+    Settings that AWS would ignore have findings, too.
 
     Args:
         conf: the run's conf.
