@@ -165,7 +165,7 @@ def test_bill_of_all_pages_stands_beside_ledger_and_estimate_in_the_report(
 
     out = capsys.readouterr().out
     assert "ledger    $0.25\n" in out
-    assert "billed    $0.26, +4.0% of the ledger (estimated until the month's invoice)" in out
+    assert "billed    $0.26, +4.0% against the ledger (estimated until the month's invoice)" in out
     assert "$0.01 USE1-Processing:ml.m5.large" in out
     assert "Check the account's discounts" in out
     assert [each.get("NextPageToken") for each in api.asked] == [None, "2"]
@@ -173,7 +173,7 @@ def test_bill_of_all_pages_stands_beside_ledger_and_estimate_in_the_report(
     assert cost["bill"]["by_usage"] == {TRAIN: 0.25, "USE1-Processing:ml.m5.large": 0.01}
     assert cost["bill_error"] == pytest.approx(0.04)
     page = report.with_suffix(".html").read_text(encoding="utf-8")
-    assert "$0.26, +4.0 % of the ledger, by 2026-11-25" in page
+    assert "$0.26, +4.0 % against the ledger, read on 2026-11-25" in page
 
 
 def test_bill_before_the_day_is_complete_says_when_to_read_it_again(

@@ -68,7 +68,7 @@ def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Itera
         yield "billed    Cost Explorer has no cost with the run's tags"
         yield from _why_nothing(ended_at, bill, deployment=cost.get("deployment"))
         return
-    beside = f", {bill.usd / ledger - 1:+.1%} of the ledger" if ledger else ""
+    beside = f", {bill.usd / ledger - 1:+.1%} against the ledger" if ledger else ""
     state = "final" if bill.is_final else "estimated until the month's invoice"
     yield f"billed    {format_usd(bill.usd)}{beside} ({state})"
     yield from (f"          {format_usd(usd)} {usage}" for usage, usd in bill.by_usage.items())
