@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_running(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Warn in the scheduler's log of each training pool of the run that does not count deferred tasks.
+    """Log a warning for each training pool of the run that does not count deferred tasks.
 
-    It uses the run's own database session, and checks nothing without one, as in `dag.test()`. It never raises.
+    The warning is in the scheduler's log. The listener uses the run's own database session, and checks nothing
+    without one, as in `dag.test()`. It never raises.
     """
     from trainyard_airflow.cluster_policy import pool_names  # imports Airflow's settings
 

@@ -63,8 +63,9 @@ A mapped operator needs them in `partial` as well."""
 def retried_by_error(operator: type[Operator]) -> type[Operator]:
     """Make an operator's tasks fail without a retry after errors that must not be retried.
 
-    A class decorator for operators with `RETRIES`. It applies to their subclasses as well. On Airflow 3.3,
-    `RETRIES` alone has this effect; on Airflow 3.2, this decorator adds it.
+    This is a class decorator for operators that pass the arguments `RETRIES` to their base class. It applies to
+    their subclasses as well. On Airflow 3.3, `RETRIES` alone has this effect; on Airflow 3.2, this decorator
+    adds it.
     """
     if not HAS_RETRY_POLICIES:
         end_for_good(operator)

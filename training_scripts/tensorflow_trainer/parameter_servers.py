@@ -119,7 +119,7 @@ def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def serve_as_worker(config: Mapping[str, Any], stop: StopRequest) -> None:
-    """Serve as a worker until the coordinator has ended; forward a stop request of this host to it."""
+    """Serve as a worker until the coordinator has ended; forward this host's stop request to the coordinator."""
     cluster = parameter_server_cluster(config)
     index = 1 + config["task"]["index"]
     server = tf.distribute.Server(

@@ -1,8 +1,8 @@
 """TensorFlow's distribution strategies behind one interface.
 
-`TF_CONFIG`, which AWS's toolkit sets, selects the strategy: a cluster with parameter servers, with workers only, or
-none. A global batch is divided into equal parts, one per replica. All strategies take the same step, with the mean
-gradient.
+`TF_CONFIG`, which AWS's toolkit sets, selects the strategy. It describes a cluster with parameter servers,
+a cluster with workers only, or no cluster. A global batch is divided into equal parts, one per replica.
+All strategies take the same step, with the mean gradient.
 """
 
 from __future__ import annotations

@@ -74,7 +74,10 @@ class StepTraces:
 
     @contextmanager
     def _logging_errors(self) -> Iterator[None]:
-        """Log an error in this context and drop the span: a profiler error must not end the training."""
+        """Catch an error of the `with` body, log it, and drop the current span.
+
+        A profiler error must not end the training.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001 as above

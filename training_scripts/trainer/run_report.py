@@ -125,7 +125,7 @@ class RunReport:
         index: ChannelIndex,
         ranks: Ranks,
     ) -> None:
-        """Write the last metric line, and the summary with `facts`, from rank 0."""
+        """Write the last metric line and the summary with `facts`; ranks other than 0 write nothing."""
         if not ranks.is_main:
             return
         progress = self._state.progress

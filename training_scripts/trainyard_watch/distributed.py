@@ -1,8 +1,8 @@
 """Ranks of a job: process group, collectives, and errors that all ranks raise together.
 
 The launcher (torchrun, or another one that sets the same variables) sets RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun `rank_variables` returns them. Without these
-variables, a job on one host has one rank and no process group.
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If mpirun started the ranks, `rank_variables`
+returns these variables. Without them, a job on one host has one rank and no process group.
 """
 
 from __future__ import annotations

@@ -147,10 +147,13 @@ class LightningCallback(Callback):
             self._can_stop_validation = is_known and all(each == first for each in others)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Report the run as alive during a validation; end it with a checkpoint if any rank received SIGTERM.
+        """Report the run as alive during a validation.
+
+        If any rank received SIGTERM, save a checkpoint, and end the validation and the training.
 
         Raises:
-            StopIteration: the validation ends. All ranks raise it after the same batch; Lightning's loop catches it.
+            StopIteration: the validation ends. All ranks raise it after the same batch; Lightning's loop
+                catches it.
         """
         if self._run is None:
             return

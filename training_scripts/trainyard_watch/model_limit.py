@@ -102,9 +102,11 @@ class ModelLimit:
 
 @contextmanager
 def ending_together(ranks: Ranks, stop: StopRequest, *, is_stopping: bool) -> Iterator[None]:
-    """Run the body, in which rank 0 writes the model; after a stop, all ranks leave it together, even after an error.
+    """Run the body, in which rank 0 writes the model.
 
-    Every rank must enter it. Otherwise the other ranks would exit with code 143, and torchrun would send rank 0 a
+    After a stop, all ranks leave the body together, even after an error. Every rank must enter it.
+
+    If the other ranks did not wait for rank 0, they would exit with code 143, and torchrun would send rank 0 a
     SIGKILL 30 s later (torch 2.13, `SubprocessContext._close`).
     """
     try:

@@ -357,13 +357,14 @@ class Run:
 
     @contextmanager
     def writing_model(self, folder: str | Path) -> Iterator[None]:
-        """Run the body, in which rank 0 writes the model to `folder`, within the grace period of a stop.
+        """Run the body, in which rank 0 writes the model to `folder`; after a stop, only within the grace period.
 
-        Every rank must enter it, before the process group is destroyed. After a stop it ends on all ranks together,
-        since torchrun kills the other ranks of a host 30 s after the first one has exited with code 143.
+        Every rank must enter it, before the process group is destroyed. After a stop, all ranks leave the body
+        together. Otherwise torchrun would kill the other ranks of a host 30 s after the first one has exited with
+        code 143.
 
-        If the period is almost over, the content of `folder` is removed and the process ends with exit code 143, so no
-        incomplete model is uploaded.
+        If the grace period is almost over, the content of `folder` is removed and the process ends with exit code
+        143, so no incomplete model is uploaded.
         """
 
         def give_up() -> None:

@@ -236,7 +236,7 @@ def _write_record(data: bytes, pipe: IO[bytes]) -> None:
 
 
 def _forget_buffer(pipe: IO[bytes]) -> None:
-    """Redirect the pipe's descriptor to /dev/null, so that closing it cannot fail on the full buffer."""
+    """Redirect the pipe to /dev/null, so that closing the pipe drops buffered data without an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, pipe.fileno())
     os.close(nowhere)

@@ -1,10 +1,12 @@
-"""Faults after which the hosts still exist: a killed rank, a hanging or slow host, a cut network link, a full disk.
+"""Faults after which the hosts still exist: killed rank, hanging or slow host, cut network link, full disk.
 
 None of these faults counts as a spot interruption. The following modules apply the faults of one attempt:
 
 - `fault_moments`: decides when a fault of the hosts is due.
-- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all other faults to this module.
-- `supervision`: executes a loss of running hosts: SIGTERM with the notice, then SIGKILL.
+- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all other faults to
+  this module.
+- `supervision`: executes a loss of running hosts by SIGKILL. If the loss has a `notice_s` above 0,
+  SIGTERM is sent that many seconds earlier.
 - `disturbances`: carries out the faults that leave the hosts in place.
 - `training`: applies faults to the request for instances.
 """

@@ -1,4 +1,4 @@
-"""Life cycle of a training job: waits for capacity, attempts on new instances, and the final status."""
+"""Life cycle of a training job: each wait for capacity, each attempt on new instances, and the final status."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ class TrainingRun:
         """End the job after its last attempt; return False if another attempt must follow.
 
         Raises:
-            JobError: The service lost a host, could not provide a resource that the instances need, or the training
-                plan has no further window.
+            JobError: The service lost a host or could not provide a resource that the instances need. It is also
+                raised if the training plan has no further window.
         """
         log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:

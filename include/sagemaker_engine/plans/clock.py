@@ -1,8 +1,9 @@
 """Clock and catalogue of the training plans of one engine, stored in a file of the engine's state folder.
 
-The plans' clock can be moved ahead of the machine's clock, so that a window of days passes in a moment. The
-times of windows in responses are converted to the machine's clock, which the clients use, too. Worked: the
-plans' clock is one hour ahead, and a window begins at 15:00 by the plans' clock: responses state 14:00.
+The plans' clock can be moved ahead of the machine's clock, so that a window that lasts days passes in a
+moment. The times of windows in responses are converted to the machine's clock, which the clients use, too.
+Worked example: the plans' clock is one hour ahead of the machine's clock. A window that begins at 15:00 by
+the plans' clock begins at 14:00 in responses.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def read_attributes(request: S3Request) -> ObjectAttributes:
     """Return the object attributes that a write's headers declare.
 
     Raises:
-        S3Error: MetadataTooLarge: more than 2,048 bytes.
+        S3Error: MetadataTooLarge, if the user's metadata has more than 2,048 bytes.
     """
     metadata = dict(request.headers_under("x-amz-meta-"))
     size = sum(len(name) + len(value) for name, value in metadata.items())

@@ -1,8 +1,8 @@
-"""File system of one instance: the machine's system folders, read-only, and private folders.
+"""File system of one instance: the machine's system folders (read-only) and the instance's private folders.
 
-The new root is a small tmpfs into which the system folders are bound. All other files of the machine (homes, the
-engine's state, checkouts, sockets in /run) are absent, except for the paths that the image needs. Mount points such
-as /opt/ml can be created in the tmpfs without writing to the machine.
+The new root is a small tmpfs into which the system folders are bound. All other files of the machine
+(homes, the engine's state, checkouts, sockets in /run) are absent, except for the paths that the image
+needs. Mount points such as /opt/ml can be created in the tmpfs without writing to the machine.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ def memory_bytes(pid: int, proc: Path = _PROC) -> int:
 def training_process(first: int) -> int | None:
     """Return the process id of a rank of the instance whose process 1 is `first`; None after the instance's end.
 
-    The rank is the first process with RANK in its environment. If no process has a visible RANK, return the
-    largest process other than process 1, or process 1 if there is no other. For example, RANK is not visible
-    in forks of the warm parent (package `warm`).
+    The rank is the first process with RANK in its environment. RANK may be invisible, as in forks of the warm
+    parent (package `warm`). If no process has a visible RANK, return the process with the most resident memory
+    other than process 1, or process 1 if there is no other.
     """
     found, rank = _scanned(first)
     for _ in range(_RESCANS):

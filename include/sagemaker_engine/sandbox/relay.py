@@ -16,7 +16,10 @@ CHUNK_BYTES = 1 << 18
 
 
 class Relay:
-    """Relay for instances: for each connection in their networks it opens one in the machine's network."""
+    """Relay from instances' networks to the engine.
+
+    For each connection that an instance opens, the relay opens one to the engine from the host's network.
+    """
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
         """`target` returns the address to connect to; it is called per connection, since an engine may restart."""

@@ -102,7 +102,7 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return the tags of a repository that the table of AWS's images lists.
+    """Return a repository's tags from the table of AWS's images.
 
     If a request gives a digest without a tag, the digest is compared with the digests of these tags.
     """

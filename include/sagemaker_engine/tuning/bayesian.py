@@ -54,10 +54,10 @@ def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return the controller of numpy's and scipy's threads.
+    """Return the controller that limits the threads of numpy and scipy; `draw` limits them to one.
 
-    One thread is used: several are not faster on such small matrices, spend most of the time waiting on a busy
-    machine, and change the last digits of results.
+    The matrices of a search are small, so that several threads are not faster. On a busy machine, they spend
+    most of their time waiting. They also change the last digits of results.
     """
     return ThreadpoolController()
 

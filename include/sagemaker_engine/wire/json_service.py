@@ -29,7 +29,7 @@ MAX_BODY_BYTES = 32 << 20
 
 
 class NotOursError(Exception):
-    """Raised by a handler that leaves the call to the application behind the service."""
+    """Raised by a handler that does not answer a call; the application `behind` of `JsonService` then answers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,9 +114,9 @@ def layer_activation_bytes(
 def residual_bytes(shape: ModelShape, bytes_per_value: int, *, is_cast: bool) -> int:
     """Return the bytes of one value of the residual stream.
 
-    Under autocast the residual stream of trainyard's decoder is fp32. FSDP2 casts parameters and layer inputs
-    (`is_cast`), so the stream has the precision of the matrix products. Measured: 262,144 bytes per layer input in
-    bf16, 524,288 in fp32.
+    Under autocast, the residual stream of trainyard's decoder is fp32. With FSDP2 (`is_cast`), it has the
+    precision of the matrix products, because FSDP2 casts parameters and layer inputs. Measured for a layer
+    input of 131,072 values: 262,144 bytes in bf16, 524,288 in fp32.
     """
     return BYTES_FP32 if shape.family == TRAINYARD and not is_cast else bytes_per_value
 
@@ -141,8 +141,10 @@ def _selective_values(shape: ModelShape) -> float:
     - gpt: query-key-value, output, up and down. It keeps query-key-value and up.
     - trainyard: query-key-value, output, gate-up and down. It keeps query-key-value and gate-up.
 
-    Worked, with 2 for the layer's input and attention's output: Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75;
-    trainyard's decoder of 128 channels and inner width 352: 2 + 3 + 5.5 = 10.5.
+    Worked examples, in which the first 2 are the layer's input and the output of attention:
+
+    - Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75
+    - trainyard's decoder of 128 channels and inner width 352: 2 + 3 + 5.5 = 10.5
     """
     k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
     if shape.family == TRAINYARD:
@@ -167,8 +169,9 @@ def logits_bytes(
 ) -> float:
     """Return the bytes of the logits during the backward pass of the loss: (2 + 12) sbV/t in bf16.
 
-    They are the logits in the precision of the matrix products, their fp32 log-softmax, and the fp32 gradients of loss
-    and log-softmax. Worked: Llama 3 8B, b = 2, bf16: 14 x 8192 x 2 x 128,256 = 2.94e10.
+    The 2 bytes are a logit in the precision of the matrix products. The 12 bytes are three fp32 values: the
+    log-softmax, the gradient of the loss and the gradient of the log-softmax. Worked: Llama 3 8B, b = 2, bf16:
+    14 x 8192 x 2 x 128,256 = 2.94e10.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.vocab_size) / tp
     return values * (bytes_per_value + 3 * BYTES_FP32)

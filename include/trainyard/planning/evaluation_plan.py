@@ -107,16 +107,16 @@ class EvaluationPlan:
 
 
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
-    """Return the plan of the evaluation: on the type that the conf names, the training's type, or the cheapest type.
+    """Return the plan of the evaluation: on the type in the conf, the training's type, or the cheapest type.
 
-    The training evaluates the model in its last step if `evaluation_place` is `training`. With `auto` it also does so
-    if the conf names no type and no type of processing jobs can run the evaluation. This is decided before the
-    training, for all tiers of a capacity ladder.
+    The training evaluates the model in its last step if `evaluation_place` is `training`. With `auto`, it also
+    does so if the conf names no type, and none of the types that processing jobs support can run the
+    evaluation. This is decided before the training, for all tiers of a capacity ladder.
 
     Args:
         conf: the run's conf.
-        trained_on: instance type of the training. None before the training: the result is then the most expensive of
-            the plans for its capacity tiers.
+        trained_on: instance type of the training. None before the training: the result is then the most
+            expensive of the plans for its capacity tiers.
     """
     if conf.evaluation_place == Place.TRAINING:
         return _last_step(conf, 'evaluation_place is "training"')

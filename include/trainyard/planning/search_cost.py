@@ -22,9 +22,9 @@ class SearchCost:
     """The most that a search can cost.
 
     Attributes:
-        once_usd: the most that one attempt of the search can cost: all trials for their longest time. The
-            search's maximum time and its share of the run's budget or cost cap limit this amount. None if the
-            price is unknown.
+        once_usd: the most that one attempt of the search can cost: all trials for their longest time. This
+            amount is limited by the search's maximum time, and by the search's share of the run's budget or
+            cost cap. None if the price is unknown.
         ceiling_usd: the most that all attempts of the search can cost together. The share limits the sum of the
             attempts, not each attempt. None if the price is unknown.
         trial_usd: cost of one trial for its longest time; None if the price is unknown.

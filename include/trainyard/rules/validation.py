@@ -99,8 +99,8 @@ class Overtraining(Rule):
     Attributes:
         patience_train: observations of the training loss; None ignores this loss.
         patience_validation: observations of the validation loss.
-        patience_share: share of all validations so far. The larger of this number of validations and
-            `patience_validation` applies.
+        patience_share: share of all validations so far, 0 to 1. The patience for the validation loss is this
+            share of them, but at least `patience_validation`.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -42,10 +42,10 @@ class LedgerEntry:
     Attributes:
         name: name of the resource in the service; unique per kind.
         intended_at: time just before the Create call.
-        status: final status of the resource, `NeverCreated` if the Create call never arrived; None until the
-            end.
+        status: final status of the resource. It is `NeverCreated` if the Create call never arrived, and None
+            until the entry is settled.
         billable_seconds: billed seconds per instance, including the seconds of a training job's warm pool.
-        cost_usd: cost at the catalogue's price; None until the end, and if the price is unknown.
+        cost_usd: cost at the catalogue's price; None until the entry is settled, or if the price is unknown.
         training_plan: ARN of the training plan that paid for the job up front, so that the job itself costs 0
             USD; None if no plan paid for it.
     """

@@ -40,7 +40,8 @@ class PaidThing:
 
     Attributes:
         name: name of the job or the endpoint; for a warm pool, the name of the training job that left it.
-        since: start of the cost, epoch seconds: creation of the job or endpoint; for a warm pool, the end of its job.
+        since: time at which the cost began, epoch seconds. This is the creation of the job or endpoint; for a
+            warm pool, it is the end of the training job.
     """
 
     kind: ThingKind

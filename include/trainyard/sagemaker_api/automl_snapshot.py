@@ -90,7 +90,10 @@ class AutoMLCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLFacts:
-    """Members of the Describe response that only AutoML jobs have; `JobSnapshot` has those of all jobs."""
+    """Members of the Describe response that only AutoML jobs have.
+
+    `JobSnapshot` has the members of all kinds of jobs.
+    """
 
     problem_type: str | None
     metric_name: str | None

@@ -1,4 +1,4 @@
-"""URIs of AWS's images from the catalogue: the pinned default versions, and the dated table of images."""
+"""URIs of AWS's images, from the catalogue's pinned default versions and its dated table of images."""
 
 from __future__ import annotations
 

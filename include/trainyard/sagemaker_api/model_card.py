@@ -22,7 +22,7 @@ _MOST_METRICS, _MOST_HYPERPARAMETERS, _MOST_ADDRESSES, _MOST_EVALUATION_DATASETS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """Facts of a run for the card of its model. None, or empty = not known.
+    """Facts of a run for the card of its model. A fact that is None or empty is not known.
 
     Attributes:
         creator: the run that made the model.

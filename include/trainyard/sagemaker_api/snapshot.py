@@ -140,7 +140,7 @@ class JobSnapshot:
     def last_wait(self) -> tuple[float, float | None] | None:
         """Start and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
 
-        None if there was no wait, or if work followed the last one: `Downloading` or a later status.
+        None if there was no wait, or if the job has worked since its last wait (status `Downloading` or later).
         """
         waits: list[Transition] = []
         for each in reversed(self.transitions):

@@ -57,8 +57,9 @@ def render_tuning_job(
         account: account id that completes a bare role name to an ARN.
 
     Raises:
-        SpecError: as for `render_training_job`, or an override sets a member that a definition does not have. The error
-            lists all faults of that kind.
+        SpecError: as for `render_training_job`, an override sets a member that a training job definition does
+            not have, or the request violates botocore's description. The error lists all faults of the first of
+            these three kinds that occurs.
     """
     trial = render_training_job(
         spec.training,

@@ -152,8 +152,8 @@ class AnswerSurvey:
     def _losses(self, row: dict[str, Any]) -> list[Loss]:
         """Return the parts of a row's conversations that the chat template leaves out or rejects.
 
-        Each is returned as (part, remedy). For lost thinking in `messages` the remedy is empty: the job may render
-        these rows with TRL's training template, which may keep the thinking.
+        Each is returned as (part, remedy). If the template leaves out the thinking of an answer in `messages`, the
+        remedy is empty: the job may render this row with TRL's training template, which may keep the thinking.
         """
         if self.template is None or self.num_rendered >= MAX_RENDERED:
             return []

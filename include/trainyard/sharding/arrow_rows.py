@@ -63,8 +63,9 @@ class ArrowTable(ChangingSchema):
         """Yield the rows.
 
         Raises:
-            DataError: a file cannot be read, or has other columns than the first, or two of the same name.
-            ReplanNeededError: a file has a wider type in a column.
+            DataError: a file cannot be read, its columns differ from those of the first file, or two of its columns
+                have the same name.
+            ReplanNeededError: a column needs a wider type than in `schema` to hold a file's values.
         """  # noqa: DOC501 - the named functions return a DataError
         progress = ReadProgress(self._reading.files)
         texts = [] if self._only else text_columns(self.schema)

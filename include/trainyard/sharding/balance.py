@@ -113,9 +113,12 @@ class _RowShares:
         self._least = 0
 
     def next_numbers(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the shard number of each of the next rows, from the rows' ends in tokens.
+        """Return the shard number of each of the next rows.
 
         The numbers of two consecutive rows differ by at most 1.
+
+        Args:
+            ends: exclusive end of each row, counted in tokens from the start of the first of these rows.
         """
         import numpy as np
 

@@ -190,7 +190,8 @@ class NamedRecords(NamedTuple):
     """Rows of one csv file.
 
     Attributes:
-        names: the name of each field: those of the header, or those that replace them.
+        names: one name per field, from the csv option `names`, otherwise from the header. Without either, the
+            names are the positions "0", "1", and so on.
         header: the names in the file; empty without a header.
         records: the rows.
         delimiter: the delimiter, or a pattern of several characters.

@@ -681,7 +681,8 @@ def _named(names: list[str]) -> tuple[int, str]:
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:
     """Yield files until they reach `max_source_bytes`; 0 means no limit. The last file may be cut.
 
-    A Megatron index does not count as bytes. It is omitted if its array is omitted.
+    The size of a Megatron index file (`.idx`) does not count toward the limit. The index file is omitted if its
+    array file (`.bin`) is omitted.
     """
     left = max_source_bytes or None
     omitted: set[str] = set()

@@ -44,7 +44,12 @@ _NOT_FINITE = re.compile(rb"[+-]?(nan|inf)")
 
 
 class _Column(NamedTuple):
-    """Column of a shard: `size` of a value in bytes, None if it varies; `decode` is None for unread columns."""
+    """Column of a shard.
+
+    Attributes:
+        size: size of each value in bytes; None if it varies.
+        decode: returns the value for its stored bytes; None for a column that is not read.
+    """
 
     name: str
     size: int | None

@@ -260,7 +260,7 @@ def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
-    """Return the columns that have nulls by the file's statistics.
+    """Return the columns that have nulls according to the file's statistics.
 
     In a file without statistics, nulls are found while reading.
     """

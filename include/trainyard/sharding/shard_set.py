@@ -245,11 +245,11 @@ class ExpectedWeight:
         self._seen: Mapping[str, int] = dict.fromkeys(SPLITS, 0)
 
     def observe(self, done: float, seen: Mapping[str, int]) -> None:
-        """Store the weight of each split that was `seen` up to now.
+        """Store the weight of the rows of each split that have been read so far.
 
         Args:
             done: share of the source that has been read, 0 to 1.
-            seen: weight (rows or tokens) by split.
+            seen: weight of these rows (number of rows or tokens) by split.
         """
         self._done, self._seen = done, dict(seen)
 

@@ -95,7 +95,7 @@ class TokenLayout:
 
         Args:
             tokens: consecutive tokens of the file; the first one starts a row or a piece of one.
-            first: number of the tokens before them in the file.
+            first: position of the first of these tokens in the file, from 0.
             eos_token_id: the token that ends a row if the layout defines no rows; None if there is no such token.
         """
         if self.row_ends is not None:

@@ -166,7 +166,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonConf:
-    """A comparison, and the conf that its trainings share. The conf has one rank; each training sets its own number."""
+    """A comparison, and the conf that its trainings share.
+
+    The shared conf (`run`) is set to one rank. Each training sets its own number of ranks.
+    """
 
     comparison: Comparison
     run: RunConf

@@ -73,7 +73,7 @@ def unmeasured_findings(
     Args:
         condition: the run's condition; None = no condition.
         measured: names of the metrics that the run measures.
-        next_step: next step of the error.
+        next_step: advice to the user on how to correct the error.
     """
     if condition and condition.metric not in measured:
         yield Finding(

@@ -112,11 +112,11 @@ def search_of(conf: RunConf) -> SearchSettings | None:
 
 
 def trial_steps(conf: RunConf) -> int:
-    """Return the optimizer steps of a trial: `tuning_max_steps`, or a number derived from the training if that is 0.
+    """Return a trial's optimizer steps: `tuning_max_steps` or, if it is 0, a number derived from the training.
 
-    The derived number is the larger of a quarter of the training's steps and twice its warm-up steps, and at most
-    `max_steps`. Worked example: for a training of 400 steps with 40 warm-up steps, a trial has 100 steps. With
-    80 warm-up steps, it has 160.
+    The derived number is the larger of two numbers: a quarter of the training's steps, and twice its warm-up
+    steps. It is at most `max_steps`. Worked example: for a training of 400 steps with 40 warm-up steps, a trial
+    has 100 steps. With 80 warm-up steps, it has 160.
     """
     if conf.tuning_max_steps:
         return conf.tuning_max_steps

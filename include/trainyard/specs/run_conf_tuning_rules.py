@@ -184,12 +184,13 @@ def _values_that_do_not_fit(
 ) -> Iterator[Finding]:
     """Yield a finding for each tried value that makes a trial's conf invalid.
 
-    The tried values are the choices of a range, or its two ends. All other fields have the values of the conf.
+    The tried values are the choices of a range, or its two ends. The other fields have the values of the conf,
+    except that `max_steps` is that of a trial, and a searched `warmup_steps` is 0.
 
-    `DIVIDING` lists pairs of hyperparameters in which the second must divide the first. The values of such a
-    pair are tried in all combinations, and `_values_to_check` adds values between the ends of a range. Only the
-    first fault of a pair is reported. But if just one of the two has a range, and this range is a list of
-    choices, all faults are reported.
+    `DIVIDING` lists pairs of hyperparameters in which the second must divide the first. For these,
+    `_values_to_check` adds values between the ends of a range. If both have a range, all combinations of their
+    values are tried, and only the first fault is reported. If only one has a range, all faults are reported for
+    a list of choices, and only the first fault for other ranges.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
@@ -221,9 +222,9 @@ def _faults_of_values(trial: RunConf, group: Mapping[str, ParameterRange]) -> It
 def _values_to_check(name: str, given: ParameterRange) -> tuple[Any, ...]:
     """Return the values of a range to try: its choices or its two ends.
 
-    For a range of whole numbers of a hyperparameter in `DIVIDING`, the next values above the lower end are
-    added, so that the result has up to `CONSECUTIVE` (19) consecutive values. If any value of the range does
-    not fit, one of the returned values does not fit.
+    If the hyperparameter is in `DIVIDING` and its range is an `IntegerRange`, the next values above the lower
+    end are added. The result then has up to `CONSECUTIVE` (19) consecutive values. This is enough: if any value
+    of the range makes a trial's conf invalid, one of the returned values does so, too.
     """
     values = ends_and_choices(given)
     if not isinstance(given, IntegerRange) or name not in chain(*DIVIDING):

@@ -162,7 +162,10 @@ def _decoded(value: Any) -> Any:
 
 
 def _reason(answer: requests.Response) -> str:
-    """Return the server's message: `detail` is a string, or a list of locations and messages."""
+    """Return the server's message as one text.
+
+    The response has the message in `detail`, as a string or as a list of locations and messages.
+    """
     try:
         detail = answer.json().get("detail", answer.text)
     except ValueError:

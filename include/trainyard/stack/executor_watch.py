@@ -2,16 +2,16 @@
 
 - Idle workers share one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
   `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued forever.
-- A busy worker holds no lock. If it is killed, the scheduler fails the task that it ran, after missed
-  heartbeats. But a task that the worker had taken and not begun has no heartbeat. It stays queued forever,
-  because this executor cannot revoke it (`BaseExecutor.revoke_task`, called by
+- A busy worker holds no lock. If it is killed, its running task misses heartbeats, and the scheduler then
+  fails the task. But a task that the worker had taken and not begun has no heartbeat. It stays queued
+  forever, because this executor cannot revoke it (`BaseExecutor.revoke_task`, called by
   `[scheduler] task_queued_timeout`). A new scheduler queues it again.
 
 In both cases, the scheduler must be restarted. The restart ends the processes of the running tasks. Before
 the restart, there is a grace period, in which a task that was deleted in Airflow can notice the deletion
 and stop its job.
 
-A scheduler that has failed ends its idle workers and then waits for the running tasks. This looks like the
+When a scheduler fails, it ends its idle workers and then waits for the running tasks. This looks like the
 loss of an idle worker, so such a scheduler is restarted, too.
 """
 

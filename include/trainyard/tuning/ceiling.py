@@ -57,7 +57,12 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVerdict:
-    """Reason to stop a search: `cause` is the limit, `budget` or `time`, and `reason` explains it in a sentence."""
+    """Reason to stop a search.
+
+    Attributes:
+        cause: the limit that requires the stop: `budget` or `time`.
+        reason: explanation in one sentence.
+    """
 
     cause: EndedBy
     reason: str

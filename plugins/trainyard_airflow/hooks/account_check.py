@@ -147,9 +147,10 @@ def _is_same_key(one: str, other: str) -> bool:
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield the faults of the execution role; a warning if it cannot be read.
+    """Yield the faults of the execution role; a warning if the role cannot be read.
 
-    IAM has a VPC endpoint in us-east-1 only, so a VPC without internet access may have no route to it.
+    A failed connection to IAM is also a warning. IAM has a VPC endpoint in us-east-1 only, so a VPC without
+    internet access may have no route to IAM.
     """
     missing = Finding(
         where="role",

@@ -29,7 +29,7 @@ def code_and_message(error: ClientError) -> tuple[str, str]:
 
 
 def has_old_credentials(error: ClientError) -> bool:
-    """Return whether the service rejected the credentials, as expired or wrong.
+    """Return whether the service rejected the credentials because they are expired or wrong.
 
     The caller can then read the connection again, which may have newer credentials.
     """

@@ -25,7 +25,8 @@ TIME_IS_UP = "MaxAutoMLJobRuntimeReached"
 def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
     """Return the seconds that the rest of the budget pays for, at most `spec.max_runtime_s`; None without a budget.
 
-    Worked example: 0.50 USD, 2 candidates at a time on ml.m5.4xlarge at 0.922 USD/h: 0.5 x 3600 / (2 x 0.922) = 976 s.
+    Worked example: 0.50 USD are left, and 2 candidates run at a time on ml.m5.4xlarge at 0.922 USD/h. The
+    result is 0.5 x 3600 / (2 x 0.922) = 976 s.
 
     Raises:
         SpecError: the price is unknown.

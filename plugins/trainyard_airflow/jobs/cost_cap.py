@@ -105,7 +105,10 @@ class MoneyStops:
         return uri is not None and self.ended_by(snapshot) is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> MoneyStop:
-        """Return the step, the last checkpoint and the cost of a stopped job, for the task's result."""
+        """Return a stopped job's last checkpoint, the training step of that checkpoint, and the job's cost.
+
+        They are part of the task's result.
+        """
         found = self._checkpoints(snapshot)
         return MoneyStop(
             step=max(found) if found else None,

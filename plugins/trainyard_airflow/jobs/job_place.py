@@ -17,7 +17,8 @@ class JobPlace:
         placement: entry of `capacity_ladder` (rung) that the job uses.
         max_billed_s: seconds that each instance may be billed before the job is stopped at its task's cost cap.
         usd_per_s: price of all instances in USD per second, if there is a cost cap.
-        plan_stops: times at which the job is stopped because a window of its training plan ends, epoch seconds.
+        plan_stops: times, in epoch seconds, at which the job is stopped because a window of its training plan
+            ends. Empty if there are none.
         paid_usd: cost of the task's earlier searches or AutoML jobs, in USD.
         max_runtime_s: seconds that a search or an AutoML job may last within the rest of its budget.
     """

@@ -221,7 +221,8 @@ class JobRun:
     ) -> Step:
         """Return the step after the answer to an `AskHuman`.
 
-        The answer is a person's choice, or the default of the rules' plan if nobody made a valid choice in time.
+        The answer is a person's choice. If nobody made a valid choice in time, it is the default remedy that
+        the question names.
 
         Args:
             chosen: the remedy.

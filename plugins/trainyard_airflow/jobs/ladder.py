@@ -115,15 +115,16 @@ def place_next(
     """Return the placement of the attempt after the `earlier` jobs.
 
     The first attempt uses the first rung. Each later attempt uses the rung of the last job. If that job got no
-    capacity, the attempt uses the next rung instead; the first rung follows the last. Rungs whose cost limit is
-    too small for another attempt are skipped.
+    capacity, the attempt uses the next rung instead; after the last rung, the first one is next. Rungs whose
+    cost limit is too small for another attempt are skipped.
 
     Args:
         rungs: the rungs with their instance counts; at least one.
         earlier: the task's earlier jobs, oldest first, all ended.
         max_run_s: time limit of the attempt in seconds.
         full_rungs: indexes of rungs to skip because the account's quota for them is used up.
-        closed_rungs: rungs to skip because their training plan cannot be used: the reason by the rung's index.
+        closed_rungs: rungs to skip because their training plan cannot be used. The keys are the rungs' indexes,
+            and the values are the reasons.
 
     Raises:
         BudgetExceededError: for each rung, the cost limit is too small or the quota is used up.

@@ -75,7 +75,8 @@ class RuleStopPolicy(EndPolicy):
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
         """Change the request in place as the plan's retry requires; return facts about the change.
 
-        It is unchanged if the plan has no retry, or if no earlier job was ended by a rule or by its script.
+        The request is unchanged if the plan has no retry, or if no earlier job was ended by a rule or by its
+        script.
 
         Raises:
             SpecError: the retry lowers the learning rate, but the request has none.

@@ -1,4 +1,7 @@
-"""Reads a job's stop by a rule: from the job's tags, the evidence in S3, and the job's checkpoints."""
+"""Reader of rule stops (stops of jobs by rules).
+
+It uses the jobs' tags, the evidence in S3, and the jobs' checkpoints.
+"""
 
 from __future__ import annotations
 

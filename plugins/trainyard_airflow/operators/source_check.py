@@ -27,9 +27,11 @@ def entry_point_findings(
 ) -> list[Finding]:
     """Return the findings for an entry point that is missing, is not valid Python, or imports a missing module.
 
-    The check follows imports of modules in the source folder. It ignores modules that the image must provide, and
-    scripts in other languages. A finding is only a warning if the code could be valid in a newer Python, or if an
-    installed library could provide the missing module.
+    The check follows imports of modules in the source folder. It ignores modules that the image must provide,
+    and scripts in other languages. A finding is an error, with two exceptions that are warnings:
+
+    - The code could be valid in a newer Python.
+    - An installed library could provide the missing module.
 
     Args:
         source_dir: folder of the script.

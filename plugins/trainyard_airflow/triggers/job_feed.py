@@ -124,7 +124,10 @@ class Subscription:
             self.news.set()
 
     def take_line(self, event: dict[str, Any]) -> None:
-        """Store a log event, unless it is stored, too old or not needed; beyond 2,000 unread lines, only count it."""
+        """Store a log event, unless it is too old, not needed, or already stored.
+
+        Beyond 2,000 unread lines, an event is only counted in `num_left_out`.
+        """
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
             return

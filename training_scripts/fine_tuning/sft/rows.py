@@ -149,8 +149,8 @@ class RowTokenizer:
         """Return the tokens of a conversation; its first `num_given` messages have no labels.
 
         Raises:
-            FineTuningError: there is no chat template, it rejects the conversation or leaves out a part of it, or
-                answers cannot be located with it.
+            FineTuningError: there is no chat template, or the template rejects the conversation, leaves out a part
+                of it, or does not show where its answers are.
         """
         if self._tokenizer.chat_template is None:
             raise FineTuningError(

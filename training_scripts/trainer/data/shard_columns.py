@@ -99,7 +99,7 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
 
 
 def signed_view(values: Tensor) -> Tensor:
-    """Return `values` with the same bits as signed integers if they are uint16, uint32 or uint64.
+    """Return uint16, uint32 or uint64 `values` as signed integers with the same bits, and others unchanged.
 
     torch 2.13 cannot assign rows of unsigned integers above 8 bits, and not every release can
     concatenate them.

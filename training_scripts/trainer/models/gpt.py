@@ -47,7 +47,10 @@ class GPT(nn.Module):
 
 
 def logits_of(hidden: Tensor, *, head: nn.Module | None, embedding: nn.Embedding) -> Tensor:
-    """Return the logits (batch, time, vocabulary) of normalized hidden states, by the embedding if `head` is None."""
+    """Return the logits (batch, time, vocabulary) of normalized hidden states.
+
+    If `head` is None, the embedding's weights are the matrix of the logits.
+    """
     return functional.linear(hidden, embedding.weight) if head is None else head(hidden)
 
 

@@ -295,11 +295,11 @@ class Emitter:
         )
 
     def _due(self, kind: str, *numbers: str) -> list[Collection]:
-        """Return a kind's collections that are due at this step and include at least one of these groups of statistics.
+        """Return a kind's collections that are due at this step and include at least one group of `numbers`.
 
         Args:
             kind: weights, gradients or activations.
-            numbers: the groups: NORM, CHANGE or SPREAD.
+            numbers: groups of statistics: NORM, CHANGE or SPREAD.
         """
         return [
             each

@@ -35,7 +35,10 @@ class Descriptions:
         self.tables.create_plain(self.table)
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handlers of Describe, List and Delete; Create has checks of its own."""
+        """Return the handlers of Describe, List and Delete.
+
+        Create is not among them: each kind of resource has its own Create handler, with its own checks.
+        """
         return {
             f"Describe{self.member}": self.describe,
             f"List{self.member}s": self.list,

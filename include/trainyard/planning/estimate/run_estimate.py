@@ -110,7 +110,7 @@ def estimate_run(
     - The high value assumes the most expensive tier at the on-demand price. It also assumes one more restart of
       the training than expected, and that each restart repeats a tenth of the training's steps.
 
-    The cost cap and the run's ceiling limit all three costs.
+    The low, expected and high cost are each limited to the conf's cost cap and to `ceiling_usd`.
 
     Args:
         conf: the run's conf; its instance types are in the catalogue.

@@ -267,10 +267,12 @@ def _operations_per_unit(conf: RunConf) -> float:
 def _test_units(conf: RunConf) -> float:
     """Return the estimated number of tokens of the test split, or of rows for tables.
 
-    If the conf of a decoder has `max_source_bytes`, every source counts as that many bytes, and the test split
-    is `test_fraction` of the sampled part of them. A token is counted as one byte with the tokenizer `bytes`,
-    and as four bytes with other tokenizers. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of
-    it for tables.
+    If the conf has no `max_source_bytes`, or if the model is not a decoder, the number is nominal:
+    NOMINAL_TOKENS, or a hundredth of it for tables.
+
+    Otherwise every source counts as `max_source_bytes` bytes. The test split is `test_fraction` of the sampled
+    part of these bytes. A token is counted as one byte with the tokenizer `bytes`, and as four bytes with other
+    tokenizers.
     """
     if not conf.max_source_bytes or conf.model != "gpt":
         return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100

@@ -113,9 +113,9 @@ def framework_of_image(name: str) -> str | None:
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield each capacity that the strategy may run on: place, type, instance count, whether spot.
+    """Yield each capacity that the strategy may run on: path in the spec, type, instance count, whether spot.
 
-    The place is that in the spec, such as `capacity_ladder[1]`; empty for the job's own instances.
+    An example of a path is `capacity_ladder[1]`. The path of the job's own instances is empty.
     """
     if spec.instance_groups:
         group = _strategy_group(spec)

@@ -30,7 +30,8 @@ class FindingRow:
         loss_difference: the largest relative difference to the reference's loss, over the steps that both cells
             logged.
         validation_difference: the relative difference to the reference's last validation loss.
-        agrees: whether the known ones of these two differences are within the tolerance; None if none is known.
+        agrees: whether `loss_difference` and `validation_difference` are within the tolerance. If only one of
+            them is known, it decides alone. None if neither is known.
     """
 
     name: str

@@ -207,10 +207,10 @@ def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Numbers of sample positions, by how many step lines of the log cover them.
+    """Counts of sample positions that the step lines of the log cover once, repeatedly or not at all.
 
-    One object counts the positions in a range of steps of one start of the training processes. The sum of
-    several objects counts those of several starts.
+    One object counts the positions of one start of the training processes, in a range of its steps. The sum of
+    several objects counts the positions of several starts.
 
     Attributes:
         seen: positions that at least one line covers.

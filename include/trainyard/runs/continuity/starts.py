@@ -105,7 +105,8 @@ class TrainingStart:
     def moment_of(self, step: int) -> float:
         """Return the end of a step in epoch seconds, interpolated linearly between two lines.
 
-        For steps up to `resumed_at` it is the time of the start, and after the last line the time of that line.
+        A step up to `resumed_at` has the time of the start. A step later than that of the last line has the time
+        of the last line.
         """
         before, at = self.resumed_at, self.time
         for later, moment in sorted(self.moments):

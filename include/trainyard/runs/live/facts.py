@@ -28,9 +28,9 @@ class RunRow:
         returned: the result of each task that has a result, by task id.
         jobs: name of the newest job of each task that has started a job, by task id.
         failed: the newest failed job of each task that had a failed job, as a mapping, by task id.
-        connections: `aws_conn_id`, `region_name` and `kind` of each task's job, by task id. A task that has
-            started no job has no entry. The exception is the task `report`, whose entry has no `kind`. Entries
-            by Trainyard 0.1.0 have no `kind` either.
+        connections: `aws_conn_id`, `region_name` and `kind` of each task's job, by task id. A task has
+            an entry once it has started a job. The task `report` starts no job, but also has an entry, without
+            `kind`. Entries that Trainyard 0.1.0 wrote have no `kind` either.
         links: addresses of the pages of each task's newest job, by task id and link class name.
     """
 

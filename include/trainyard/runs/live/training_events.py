@@ -88,8 +88,9 @@ class TrainingEvents:
     def read(self, line: LogLine) -> None:
         """Read one line of the log.
 
-        Every line is added to `log_tail`, cut to 4,000 characters. Then a prefix of mpirun is removed. If the
-        rest of the line is too long, or does not begin with Trainyard's prefix, the line has no other effect.
+        A copy of the line, cut to 4,000 characters, is added to `log_tail`. Then a prefix of mpirun is removed
+        from the line itself. If the rest is longer than 4,000 characters, or does not begin with Trainyard's
+        prefix, the line has no other effect.
         """
         self.log_tail.append(replace(line, text=line.text[:LONGEST_LINE]))
         text = without_rank(line.text)

@@ -28,7 +28,10 @@ PAGE_NAME, DATA_NAME = "profile.html", "profile.json"
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
-    """Return the content of profile.json, with JSON types only, so it equals the file when read back."""
+    """Return the content of profile.json.
+
+    It has JSON types only, so it equals the content that is read back from the file.
+    """
     content = {
         **profile_summary(profile),
         "not_judged": dict(profile.diagnosis.not_judged),

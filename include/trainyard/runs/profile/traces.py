@@ -20,8 +20,8 @@ class Trace:
     """One trace file.
 
     Attributes:
-        file: path relative to profile.html, such as `statistics/trace-rank-00000...`. If the file was too large
-            to be copied beside that page, it is the file's S3 address.
+        file: path relative to profile.html, such as `statistics/trace-rank-00000...`; the S3 address if the
+            file was too large to be copied beside that page.
         first_step, last_step: the first and the last step that the trace covers, both included.
     """
 

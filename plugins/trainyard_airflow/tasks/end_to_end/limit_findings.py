@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 def limit_findings(
     clients: AwsClients, conf: RunConf, *, bucket: str, role: str
 ) -> Iterator[Finding]:
-    """Yield the violations of the connection's limits by sharding, training and evaluation.
+    """Yield the findings on violations of the connection's limits by the run's jobs.
 
-    The findings on images and networks that these jobs lack are included. Each finding is yielded once. A
-    search's trials have the same settings as the training, so they are not checked separately.
+    The jobs are the sharding, the training and the evaluation. Images and networks that they lack are also
+    reported. Each finding is yielded once. A search's trials have the same settings as the training, so they
+    are not checked separately.
     """
     limits = clients.job_limits
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:

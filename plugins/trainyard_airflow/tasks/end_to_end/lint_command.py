@@ -70,7 +70,10 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for local files that no run may read; preflight checks the folders that a connection allows."""
+    """Yield findings for local files that no run may read, whatever its connection.
+
+    The folders that a connection allows are not considered here. Preflight checks them.
+    """
     files = local_files(roots=["/"], private=[])
     paths = {**sources_in(params), "tokenizer": params.get("tokenizer")}
     for name, path in paths.items():

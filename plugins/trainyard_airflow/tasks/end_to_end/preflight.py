@@ -317,7 +317,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def limit_findings(
         self, conf: Any, place: Mapping[str, str], *, ceiling_usd: float | None
     ) -> list[Finding]:
-        """Return the findings on limits of the connection that the run's jobs or the run's maximum cost violate.
+        """Return the findings on the connection's limits that the run's jobs or its maximum cost violate.
 
         The findings on the images and instance types for serving are included.
 

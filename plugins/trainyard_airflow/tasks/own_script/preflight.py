@@ -119,7 +119,7 @@ class ScriptPreflightOperator(PreflightOperator):
     def limit_findings(
         self, conf: ScriptConf, place: Mapping[str, str], *, ceiling_usd: float | None
     ) -> list[Finding]:
-        """Return the findings on limits of the connection that the run's jobs, data, cost or network settings violate.
+        """Return the findings on the connection's limits that the run's jobs, data, cost or network settings violate.
 
         The findings on the images and instance types for serving are included.
         """

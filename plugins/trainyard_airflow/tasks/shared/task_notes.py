@@ -33,7 +33,7 @@ def note_start(context: Context) -> None:
 
 
 def note_failure(context: Context) -> None:
-    """Push the error that failed the task as an XCom; an `on_failure_callback`.
+    """Push an XCom with the error that failed the task; an `on_failure_callback`.
 
     An `AirflowFailException` only prevents retries. If it has a cause, the cause is pushed instead.
     """
