@@ -94,7 +94,7 @@ def test_only_repositories_of_the_connection_may_be_read(
     if is_allowed:
         source.check(repositories)
     else:
-        with pytest.raises(SpecError, match="is not a repository that runs may read"):
+        with pytest.raises(SpecError, match="is not a repository that a run may read"):
             source.check(repositories)
 
 

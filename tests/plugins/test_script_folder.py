@@ -89,7 +89,7 @@ def test_link_in_the_project_is_what_it_leads_to(
 ) -> None:
     (tmp_path / "home" / "dags" / "link").symlink_to(tmp_path / "other")
 
-    assert findings("dags/link") == ["source_dir: is not a folder that runs may send to their jobs"]
+    assert findings("dags/link") == ["source_dir: is not a folder that a run may send to its jobs"]
 
 
 @pytest.mark.parametrize("entry_point", ["../other/train.py", "/etc/passwd"])

@@ -288,12 +288,12 @@ def test_a_killed_rank_may_be_retried_and_an_exception_may_not() -> None:
 
 
 def test_the_error_names_the_job_the_reason_and_the_log() -> None:
-    error = failure_error(ended(TOOLKIT.format("ValueError: boom")), log_hint="group /aws/x")
+    error = failure_error(ended(TOOLKIT.format("ValueError: boom")), log_hint="in group /aws/x")
 
     message = str(error)
     assert message.startswith("training job job-1 ended as Failed: the training script failed")
     assert "ValueError: boom" in message
-    assert "log: group /aws/x" in message
+    assert "the job's log is in group /aws/x" in message
     assert isinstance(error, JobFailedError)
     assert error.exit_code == 1
 

@@ -88,7 +88,7 @@ REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "parameters set twice": (
         {"distribution": SMP, "hyperparameters": {"mp_parameters": {}}},
-        "mp_parameters: is reserved: the distribution sets it",
+        "mp_parameters: is reserved, because the distribution sets it",
         {"distribution": {"torch_distributed": ON}, "hyperparameters": {"mp_parameters": {}}},
     ),
 }

@@ -231,9 +231,9 @@ def test_groups_without_a_distribution_train_alone_on_the_first() -> None:
     [
         (
             {"instance_type": "ml.m5.xlarge"},
-            "instance_type: differs from the group train of instance_groups, which replaces it; got ml.m5.xlarge",
+            "instance_type: differs from the group 'train' of instance_groups, which replaces it; got ml.m5.xlarge",
         ),
-        ({"instance_count": 5}, "instance_count: differs from the group train"),
+        ({"instance_count": 5}, "instance_count: differs from the group 'train'"),
         (
             {"capacity_ladder": [{"instance_type": "ml.g5.12xlarge"}]},
             "instance_groups: cannot be combined with capacity_ladder",

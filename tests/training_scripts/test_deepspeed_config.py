@@ -84,9 +84,9 @@ def test_the_runs_batch_and_clipping_are_filled_in(plan):
         ),
         (
             {"optimizer": {"type": "Adam"}},
-            "ds_config.optimizer: not supported, because the script has its own AdamW",
+            "ds_config.optimizer is not supported, because the script has its own AdamW",
         ),
-        ({"fp16": {"enabled": True}}, "ds_config.fp16: not supported; set the section bf16"),
+        ({"fp16": {"enabled": True}}, "ds_config.fp16 is not supported; set the section bf16"),
         ({"zero_optimization": {}}, "ds_config.zero_optimization.stage is 0; allowed: 1, 2, 3"),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_contradicts_the_run_is_refused_by_its_key(more, said, plan):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"on_non_finite": "skip"}, "on_non_finite skip is not possible under DeepSpeed"),
+        ({"on_non_finite": "skip"}, "on_non_finite 'skip' is not possible under DeepSpeed"),
         ({"precision": "fp16"}, "precision fp16 needs a loss scaler"),
     ],
 )

@@ -113,8 +113,8 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     One strike slows the hosts' uplinks. It begins at a step of the training before `EARLIEST` * `max_steps`,
     and lasts to the end of the run. Each other strike is at a step of the training or at the start of a task.
 
-    The range from `EARLIEST` * `max_steps` to `LATEST` * `max_steps` is divided into equal parts. There are as
-    many parts as other strikes at steps. Each part has one of these strikes, so the run has time to recover
+    The range from `EARLIEST` * `max_steps` to `LATEST` * `max_steps` is divided into equal parts, one for each
+    of the other strikes that are at a step. Each part has one of these strikes, so the run has time to recover
     between two of them. Each task other than the training has at most one strike, because a task has few
     retries.
 

@@ -82,8 +82,8 @@ class ChosenPace:
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
         """Choose the interval from the highest cost of the last three checkpoints and the mean step time.
 
-        `cost_s` is the cost of the last checkpoint, in seconds by which it delayed training. Return None if this
-        process has not taken two steps yet.
+        `cost_s` is the cost of the last checkpoint in seconds, as calculated by `Checkpointer.finish`. Return None
+        if this process has not taken two steps yet.
         """
         self._costs_s = [*self._costs_s[-2:], cost_s]
         if self._first is None or self._now[0] == self._first[0]:

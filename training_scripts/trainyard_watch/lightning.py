@@ -149,7 +149,8 @@ class LightningCallback(Callback):
     def on_validation_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Report the run as alive during a validation.
 
-        If any rank received SIGTERM, save a checkpoint, and end the validation and the training.
+        If any rank received SIGTERM, save a checkpoint, and end the validation and the training. If the ranks
+        cannot end this validation after the same batch (see `on_validation_start`), it continues instead.
 
         Raises:
             StopIteration: the validation ends. All ranks raise it after the same batch; Lightning's loop

@@ -152,7 +152,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
                 f"manifest {location.uri} has the entry {entry!r}, but every entry after the first must be a non-empty "
-                "string, the key of an object without the prefix of the first entry"
+                "string: the part of an object's URI that follows the prefix in the first entry"
             )
         key = prefix.key + entry
         try:

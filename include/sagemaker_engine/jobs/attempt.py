@@ -312,7 +312,7 @@ class JobAttempt:
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _mpi_runtime(self, host: HostPlan) -> MpiRuntime:
-        """Return the host's MPI runtime, or an empty one if the job does not need MPI.
+        """Return the host's MPI runtime, which is empty if none is installed.
 
         The runtime is installed if the job requests MPI. It is also installed if the job's own entry point could
         start mpirun and this machine supports overlay mounts and a network per instance.

@@ -18,7 +18,8 @@ CHUNK_BYTES = 1 << 18
 class Relay:
     """Relay from instances' networks to the engine.
 
-    For each connection that an instance opens, the relay opens one to the engine from the host's network.
+    For each connection that an instance opens to the relay, the relay opens one to the engine from the
+    machine's network.
     """
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:

@@ -101,7 +101,8 @@ def region_findings(region: str) -> Iterator[Finding]:
             where="prices",
             what="are for another region than the run, so all costs and cost limits of the run are estimates",
             got=f"prices for {table.region} of {table.date}, and a run in {region}",
-            next_step=f"run 'trainyard prices --refresh --region {region}', and set {PRICES_VARIABLE} to its file",
+            next_step=f"run 'trainyard prices --refresh --region {region}', and set {PRICES_VARIABLE} "
+            "to the file that this command writes",
             severity=Severity.WARNING,
         )
 

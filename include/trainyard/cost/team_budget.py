@@ -89,7 +89,7 @@ class RunSpend:
             amounts = {name: _amount(data.get(name)) for name in ("reserved_usd", "spent_usd")}
             return cls(**{**known, **amounts})
         except (ValueError, TypeError, AttributeError) as error:
-            allowed = f"format {FORMAT}, version {VERSION}"
+            allowed = f"format {FORMAT}, version {VERSION}, reserved_usd and spent_usd of 0 or more"
             raise ContractError(
                 "the text is not the spend document of a run",
                 got=repr(text[:200]),

@@ -141,7 +141,7 @@ def _selective_values(shape: ModelShape) -> float:
     - gpt: query-key-value, output, up and down. It keeps query-key-value and up.
     - trainyard: query-key-value, output, gate-up and down. It keeps query-key-value and gate-up.
 
-    Worked examples, in which the first 2 are the layer's input and the output of attention:
+    Worked examples, in which the first term, 2, counts the layer's input and the output of attention:
 
     - Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75
     - trainyard's decoder of 128 channels and inner width 352: 2 + 3 + 5.5 = 10.5

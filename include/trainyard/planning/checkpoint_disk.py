@@ -58,7 +58,7 @@ def checkpoint_findings(
             f"{format_bytes(checkpoint)} each. At {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, one checkpoint takes "
             f"{cost}",
             severity=Severity.WARNING,
-            next_step="allow for it in max_run_s and in the budget, or use on-demand instances",
+            next_step="allow for these downloads in max_run_s and in the budget, or use on-demand instances",
         )
 
 

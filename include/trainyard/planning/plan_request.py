@@ -138,8 +138,8 @@ class PlanRequest(FromMapping):
         ):
             yield Finding(
                 where=name,
-                what="is already defined by model",
-                next_step="remove it, or remove model",
+                what="is already defined by the given model",
+                next_step=f"remove {name}, or remove model",
             )
 
     def _limits(self) -> Iterator[Finding]:

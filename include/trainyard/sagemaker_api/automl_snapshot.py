@@ -92,7 +92,7 @@ class AutoMLCandidate:
 class AutoMLFacts:
     """Members of the Describe response that only AutoML jobs have.
 
-    `JobSnapshot` has the members of all kinds of jobs.
+    The members that AutoML jobs share with other kinds of jobs are in `JobSnapshot`.
     """
 
     problem_type: str | None

@@ -84,8 +84,9 @@ def failure_error(
         raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
     if row is None:
         summary, kind = "the job failed for an unknown reason", JobFailedError
-        return _failed(snapshot, kind, summary, log_hint or "read the job's log", raised=raised)
-    hint = f"{row.next_step}; log: {log_hint}" if log_hint else row.next_step
+        hint = "read the job's log" + (f", {log_hint}" if log_hint else "")
+        return _failed(snapshot, kind, summary, hint, raised=raised)
+    hint = f"{row.next_step}; the job's log is {log_hint}" if log_hint else row.next_step
     return _failed(snapshot, row.error, row.summary, hint, raised=raised)
 
 

@@ -57,7 +57,8 @@ def image_uri(
             where="framework_version",
             what=f"has no AWS image in the catalogue of {images.as_of}, because {error.args[0]}",
             got=" ".join(each for each in (framework, framework_version, py_version) if each)
-            + f" in {region} on {instance_type}",
+            + f" in {region} on {instance_type}"
+            + (", with smdistributed.modelparallel" if has_model_parallel else ""),
             next_step="set image_uri, or set framework_version to a supported version",
         )
         raise SpecError(unknown, subject="image") from error

@@ -57,9 +57,9 @@ def render_tuning_job(
         account: account id that completes a bare role name to an ARN.
 
     Raises:
-        SpecError: as for `render_training_job`, an override sets a member that a training job definition does
-            not have, or the request violates botocore's description. The error lists all faults of the first of
-            these three kinds that occurs.
+        SpecError: in three cases, which are checked in this order. First, as for `render_training_job`.
+            Second, an override sets members that a training job definition does not have; the error lists
+            all of them. Third, the request violates botocore's description; the error lists all violations.
     """
     trial = render_training_job(
         spec.training,

@@ -244,7 +244,7 @@ class ColumnSelection:
 def _lacks_columns(file: SourceFile, unknown: list[str | int], names: list[str]) -> DataError:
     near = near_matches(str(unknown[0]), names)
     return DataError(
-        "a csv file lacks columns that csv_options select with usecols",
+        "a csv file lacks columns that usecols in csv_options selects",
         job_name="sharding",
         where=file.name,
         got=", ".join(map(repr, unknown)),

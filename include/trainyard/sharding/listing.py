@@ -359,7 +359,8 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
         table = PurePosixPath(*above)
         if (table / "data" if kind.title == "Iceberg" else table) in folders:
             raise DataError(
-                f"the source is a {kind.title} table, whose files may include those of earlier versions",
+                f"the source is {'an' if kind.title[0] in 'AEIOU' else 'a'} {kind.title} table, "
+                "and its files may include those of earlier versions",
                 job_name="sharding",
                 where=uri,
                 got=f"{table / log_folder}/",

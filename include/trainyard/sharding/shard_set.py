@@ -245,7 +245,7 @@ class ExpectedWeight:
         self._seen: Mapping[str, int] = dict.fromkeys(SPLITS, 0)
 
     def observe(self, done: float, seen: Mapping[str, int]) -> None:
-        """Store the weight of the rows of each split that have been read so far.
+        """Store, for each split, the weight of its rows that have been read so far.
 
         Args:
             done: share of the source that has been read, 0 to 1.

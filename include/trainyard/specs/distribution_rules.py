@@ -63,7 +63,7 @@ def _entry_point(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Findin
     if _MP_PARAMETERS in spec.hyperparameters and launch.strategy.name.startswith("smp"):
         yield Finding(
             where=f"hyperparameters.{_MP_PARAMETERS}",
-            what="is reserved: the distribution sets it",
+            what="is reserved, because the distribution sets it",
             next_step="set distribution.smdistributed.modelparallel.parameters instead",
         )
 

@@ -44,7 +44,7 @@ def group_contradictions(conf: BaseRunConf, group: InstanceGroup) -> Iterator[Fi
 
     The group's value replaces the field, so the conf's value would have no effect.
     """
-    by = f"the group {group.instance_group_name} of instance_groups"
+    by = f"the group {group.instance_group_name!r} of instance_groups"
     yield from _replaced(conf, group, by=by, there="group")
 
 

@@ -164,7 +164,8 @@ def _decoded(value: Any) -> Any:
 def _reason(answer: requests.Response) -> str:
     """Return the server's message as one text.
 
-    The response has the message in `detail`, as a string or as a list of locations and messages.
+    The message is the response's `detail`, which is a string or a list of locations and messages. Without
+    `detail`, the message is the whole text of the response.
     """
     try:
         detail = answer.json().get("detail", answer.text)

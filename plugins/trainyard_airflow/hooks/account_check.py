@@ -147,10 +147,11 @@ def _is_same_key(one: str, other: str) -> bool:
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield the faults of the execution role; a warning if the role cannot be read.
+    """Yield the faults of the execution role.
 
-    A failed connection to IAM is also a warning. IAM has a VPC endpoint in us-east-1 only, so a VPC without
-    internet access may have no route to IAM.
+    If the role cannot be read, the finding is an error, except in three cases, in which it is a warning: the
+    permission to read the role is missing, IAM throttles the call, or the connection to IAM fails. IAM has a
+    VPC endpoint in us-east-1 only, so a VPC without internet access may have no route to IAM.
     """
     missing = Finding(
         where="role",

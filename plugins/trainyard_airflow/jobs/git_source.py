@@ -82,7 +82,7 @@ class GitSource:
         if ".." in self.url or not any(f"{self.url}/".startswith(each) for each in below):
             finding = Finding(
                 where="source_dir",
-                what="is not a repository that runs may read",
+                what="is not a repository that a run may read",
                 got=self.url,
                 allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
                 f"extra ({', '.join(listed) or 'none is set'})",

@@ -138,7 +138,7 @@ def code_findings(
             where="source_dir",
             what="has a setup.py, so the container starts the script as a package, but torchrun cannot start packages",
             got=repr(spec.source_dir),
-            next_step="set source_dir to the script's own folder, without setup.py (in a repository with "
+            next_step="set source_dir to the script's own folder, without setup.py (for a repository, add "
             "#subdirectory=<folder>), or start the script without torchrun, in train_own_script with the strategy mpi "
             "or plain",
             source="sagemaker-training 5.1.4, torch_distributed.py",

@@ -515,7 +515,7 @@ class JobRun:
         attempt = int(result["attempt"])
         lines = self.job_type.telling_log(snapshot.name)
         self.host.note_failed({**result, "log_tail": telling_lines(lines)})
-        where = f"log group {self.jobs.api.log_group}, above in this log"
+        where = f"above in this task's log and in log group {self.jobs.api.log_group}"
         cause = (
             self.service.stop_cause(snapshot.arn) if snapshot.status == JobStatus.STOPPED else None
         )

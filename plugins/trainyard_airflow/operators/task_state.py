@@ -26,7 +26,7 @@ def task_memory(
         context: the task's context.
         clients: clients of the connection.
         ledger_uri: S3 prefix of the run's ledger, from which the run's prefix is derived. If that is
-            impossible, or `ledger_uri` is None, the run's prefix is derived from `clients.root`.
+            impossible, or `ledger_uri` is None, the run's prefix is one below `clients.root`.
 
     Raises:
         SpecError: there is no task state store, `ledger_uri` does not contain the run's prefix, and the

@@ -126,7 +126,7 @@ class Subscription:
     def take_line(self, event: dict[str, Any]) -> None:
         """Store a log event, unless it is too old, not needed, or already stored.
 
-        Beyond 2,000 unread lines, an event is only counted in `num_left_out`.
+        Beyond 2,000 unread lines, the event's line is dropped, and counted in `num_left_out`.
         """
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:

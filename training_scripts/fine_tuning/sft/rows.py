@@ -149,8 +149,8 @@ class RowTokenizer:
         """Return the tokens of a conversation; its first `num_given` messages have no labels.
 
         Raises:
-            FineTuningError: there is no chat template, or the template rejects the conversation, leaves out a part
-                of it, or does not show where its answers are.
+            FineTuningError: there is no chat template, the template rejects the conversation or leaves out a part
+                of it, or the answers cannot be located with the template.
         """
         if self._tokenizer.chat_template is None:
             raise FineTuningError(

@@ -164,7 +164,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
     stated = shard["sha256"]  # null if the data set was made without checksums
     if verify and stated is not None and (digest := sha256_of(path)) != stated:
         return (
-            f"shard {path} has SHA-256 {digest}, but {stated} in the index; its content is "
-            "damaged: shard again"
+            f"shard {path} has SHA-256 {digest}, but {stated} in the index; the "
+            "file is damaged; shard the data again"
         )
     return None

@@ -49,7 +49,7 @@ class GPT(nn.Module):
 def logits_of(hidden: Tensor, *, head: nn.Module | None, embedding: nn.Embedding) -> Tensor:
     """Return the logits (batch, time, vocabulary) of normalized hidden states.
 
-    If `head` is None, the embedding's weights are the matrix of the logits.
+    If `head` is None, the embedding's weights are used as the weights of the output layer.
     """
     return functional.linear(hidden, embedding.weight) if head is None else head(hidden)
 

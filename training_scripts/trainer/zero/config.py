@@ -69,8 +69,8 @@ class ZeroHyperparameters(Hyperparameters):
             )
         if self.on_non_finite != "fail":
             findings.append(
-                f"on_non_finite {self.on_non_finite} is not possible under DeepSpeed, which reports the norm after "
-                "it has changed the weights; leave it at fail, or use train_ddp.py or train_fsdp.py"
+                f"on_non_finite {self.on_non_finite!r} is not possible under DeepSpeed, which reports the norm "
+                "after it has changed the weights; set it to 'fail', or use train_ddp.py or train_fsdp.py"
             )
         if self.compile:
             findings.append("compile is not supported under DeepSpeed; leave it out")
@@ -121,7 +121,7 @@ def complete_config(
         "gradient_clipping": clip_norm,
     }
     findings = [
-        f"{HYPERPARAMETER}.{name}: {instead}"
+        f"{HYPERPARAMETER}.{name} is {instead}"
         for name, instead in OURS.items()
         if written.get(name) and _is_enabled(written[name])
     ]

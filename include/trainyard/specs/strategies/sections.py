@@ -79,7 +79,7 @@ NO_SECTIONS: Mapping[str, tuple[str, str]] = {
         f"use {_TORCHRUN}",
     ),
     "mirrored_strategy": (
-        "needs no launcher: tf.distribute.MirroredStrategy is one process on one instance",
+        "needs no launcher, because tf.distribute.MirroredStrategy is one process on one instance",
         "remove distribution, and set instance_count to 1",
     ),
 }

@@ -70,7 +70,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for local files that no run may read, whatever its connection.
+    """Yield findings for local files that no run may read, with any connection.
 
     The folders that a connection allows are not considered here. Preflight checks them.
     """

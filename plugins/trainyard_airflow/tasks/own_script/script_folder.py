@@ -143,7 +143,7 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
     of_airflow = " or ".join(sorted(OF_AIRFLOW))
     yield Finding(
         where="source_dir",
-        what="is not a folder that runs may send to their jobs",
+        what="is not a folder that a run may send to its jobs",
         got=str(folder),
         allowed=f"a folder below {home} (not hidden, not named like credentials, not in {of_airflow}); a folder below "
         f"a path in trainyard.{ROOTS_KEY} of the connection's extra ({roots}); s3://.../sourcedir.tar.gz; or "

@@ -33,12 +33,12 @@ def stop_leftover_jobs(
     trial_tasks: Iterable[str] = (),
     num_mapped: int = 0,
 ) -> list[str]:
-    """Stop the jobs that still run although their tasks have ended, and return the names of the stopped jobs.
+    """Stop the jobs of the given tasks if they still run, and return the names of the stopped jobs.
 
-    The names are derived instead of read from XComs, because a task may end before it can push the name of a
-    new job. A job that writes outside this run's prefix belongs to another deployment and is not stopped. If
-    the service does not answer or rejects a call, it is called up to four times per task; then an error is
-    logged.
+    The tasks must have ended, which is not checked here. The names are derived instead of read from XComs,
+    because a task may end before it can push the name of a new job. A job that writes outside this run's prefix
+    belongs to another deployment and is not stopped. If the service does not answer or rejects a call, it is
+    called up to four times per task; then an error is logged.
 
     Args:
         clients: clients of the run's connection.
