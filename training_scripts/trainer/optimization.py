@@ -1,4 +1,4 @@
-"""AdamW with decay groups, its learning rate, and its weight decay after a resume."""
+"""AdamW with decay groups, and its learning rate. After a resume, the weight decay of this start is kept."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
     - `full` adds a forward pass of the layers.
     - `selective` with eager attention adds a forward pass of the scores, 4 L s h (Korthikanti et al. 2022,
       appendix A).
-    - `selective` with flash attention adds a forward pass of half of the layers' matrix products with weights.
+    - `selective` with flash attention adds half of the forward operations of the products with weights, in every layer.
 
     Worked: GPT-3, selective: 1.0764e12 + 4 x 96 x 2048 x 12,288 = 1.0861e12.
     """

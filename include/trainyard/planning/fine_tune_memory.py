@@ -72,7 +72,8 @@ def _end_findings(
 ) -> Iterator[Finding]:
     """Yield an error if rank 0 loads the model at the end of the training, and its host cannot hold it.
 
-    Worked: 20e9 parameters by QLoRA are 37.3 GiB in bf16. ml.g5.2xlarge holds 0.95 x 32 - 4 = 26.4 GiB.
+    Worked: after a QLoRA training, a model of 20e9 parameters is loaded in bf16, which takes 37.3 GiB. The host of
+    ml.g5.2xlarge holds 0.95 x 32 - 4 = 26.4 GiB.
     """
     given = conf.hyperparameters
     has_adapter = given["adapter"] != "none"

@@ -55,9 +55,9 @@ class RuleStopPolicy(EndPolicy):
     def standing(self, standing: Standing) -> Standing:
         """Return the task's state, changed if a person must decide before the next job is submitted.
 
-        After the script has ended a job at a non-finite value, the plan can require a person's decision. The next
-        action is then to report that job instead of submitting a new one. This applies until the person has
-        decided, and also if the decision was to end the training.
+        If the script ended a job at a non-finite value, the rules' plan can require a person's decision. Until the
+        decision, the next action is to report that job, not to submit a new one. If the person decides to end the
+        training, this remains the next action.
         """
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing

@@ -45,7 +45,7 @@ class ExistingRowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlCondition:
-    """One condition of a list: SQL over the columns, and the values of its placeholders."""
+    """Condition on the rows of a List response: SQL over the columns, and the values of its placeholders."""
 
     sql: str
     values: tuple[Any, ...] = ()
