@@ -76,7 +76,7 @@ class JobApi:
 
     @property
     def listing(self) -> str:
-        """Client method that lists jobs; the member `summaries_key` of a response has their names, ARNs and statuses."""
+        """Client method that lists jobs; the member `summaries_key` of its response has names, ARNs and statuses."""
         return f"list_{self.method}s"
 
     @property
