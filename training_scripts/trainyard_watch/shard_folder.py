@@ -44,8 +44,8 @@ SHARDS = "shards"
 class ShardFolder(CheckpointFolder):
     """Checkpoints of one run on this rank's host, sharded or not.
 
-    An unsharded checkpoint is on rank 0's host only, and only rank 0 calls `save` for it. Every other call of a
-    method must be made on every rank.
+    An unsharded checkpoint is on rank 0's host only, and only rank 0 calls `save` for it. Every rank must make all
+    other method calls, including `save` for a sharded checkpoint.
     """
 
     def __init__(self, folder: Path, retention: Retention, *, ranks: Ranks) -> None:

@@ -115,7 +115,7 @@ def _weights(instance: InstanceType, num_parameters: float) -> float:
 
 
 def _usable(instance: InstanceType) -> float:
-    """Return the usable bytes of all GPUs together; those of the host on a CPU type."""
+    """Return the usable memory of an instance in bytes: of all GPUs together, or of the host if there are no GPUs."""
     if not instance.num_accelerators:
         return host_bytes(instance, ranks=1)
     return instance.num_accelerators * usable_bytes(instance)

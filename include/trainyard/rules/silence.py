@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class MaxInitializationTime(Rule):
     """The first step came more than `threshold` minutes after the start of the processes.
 
-    Source: SageMaker Developer Guide, MaxInitializationTime (20); AWS dropped it for PyTorch 2.0 and later.
+    Source: SageMaker Developer Guide, MaxInitializationTime (default 20 minutes). AWS dropped this rule for
+    PyTorch 2.0 and later.
     """
 
     ORIGIN = Origin.PROFILER

@@ -32,8 +32,8 @@ BUNDLE = re.compile(r"(?:^|/)\d{4,}\.[^/]+/\d{8,}\.bundle$")
 def upload_pause_s(age_s: float) -> float:
     """Return the pause in seconds between two objects of a host whose processes are `age_s` seconds old.
 
-    The writer's `pause_s` uses the same formula. Examples: the pause is 1 s at an age of 30 s, 10 s at 10
-    minutes, and 60 s from an hour on.
+    The pause is `age_s` / 60, but at least 1 s and at most 60 s. Examples: it is 1 s at an age of 30 s, 10 s at
+    10 minutes, and 60 s from an hour on. The writer's `pause_s` uses the same formula.
     """
     return min(60.0, max(1.0, age_s / 60))
 

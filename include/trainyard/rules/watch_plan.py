@@ -24,8 +24,8 @@ class WatchPlan:
     """Plan of the live evaluation of a job's rules.
 
     Attributes:
-        rules: in the form that `trainyard.rules.configuration` reads; empty for all rules in the robust
-            profile.
+        rules: the rules, in the form that `trainyard.rules.configuration` reads. If empty, all rules are
+            evaluated, with the parameters of the robust profile.
         conf: conf of the run, for the facts that rules need.
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.

@@ -86,7 +86,7 @@ class JobApi:
 
     @property
     def name_key(self) -> str:
-        """Member with a job's name."""
+        """Name of the request and response member that has a job's name, such as `TrainingJobName`."""
         return f"{self.noun}Name"
 
     @property

@@ -26,7 +26,8 @@ class MonitoredTraining:
     """The jobs of one training task.
 
     Attributes:
-        job_names: names of all possible attempts; the first one is in the names of alarms and dashboard.
+        job_names: job names of all possible attempts. The names of the alarms and of the dashboard contain the
+            first one.
         num_hosts: largest number of hosts of any attempt.
     """
 

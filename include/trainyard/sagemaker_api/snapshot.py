@@ -263,7 +263,7 @@ class JobSnapshot:
 
 
 def created_at(answer: Mapping[str, Any]) -> float:
-    """Return the creation time of a resource in a Describe response or a row of a listing, epoch seconds."""
+    """Return a resource's creation time in epoch seconds, from its Describe response or its row of a listing."""
     return epoch(answer["CreationTime"]) or 0.0
 
 

@@ -251,10 +251,10 @@ class JsonlTable(ChangingSchema):
         raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
 
     def _number(self, field: pa.Field, value: Any) -> int | float:
-        """Return an int or a float in the column's type.
+        """Return a number as an int or a float, to fit the column's type.
 
         Raises:
-            ReplanNeededError: the column is of another type.
+            ReplanNeededError: the column needs another type to represent this number.
             DataError: no type can represent all numbers of the column.
         """  # noqa: DOC501 - the named function returns a DataError
         if pa.types.is_integer(field.type):

@@ -26,7 +26,7 @@ class TextBatch:
 def text_file_rows(
     file: SourceFile, reading: Reading, progress: ReadProgress
 ) -> Iterator[TextBatch]:
-    """Yield a text file's rows in batches. Rows are pieces of at least `text_row_bytes` that end at line ends.
+    """Yield a text file's rows in batches. A row consists of whole lines and has at least `text_row_bytes` bytes.
 
     The last row, or the only row of a small file, may be smaller. If text is appended to the file later, all
     rows but the last stay the same. The last row may grow, and new rows may follow it.

@@ -134,10 +134,11 @@ class FineTuneConf(BaseRunConf, FromMapping):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the param `inputs` of the own-script run, together with the run's params for the evaluation.
+        """Return those params of the own-script run that depend on the evaluation.
 
-        With validation data, this data is added to `inputs`, and the evaluation gets a script and its own inputs.
-        Without validation data, there is no evaluation, so `register_when` is set to None.
+        With validation data, they are `inputs` with this data added, and the script and the inputs of the
+        evaluation. Without validation data, they are the given `inputs`, and `register_when` = None, because there is
+        no evaluation.
         """
         if self.validation_data is None:
             return {"inputs": inputs, "register_when": None}

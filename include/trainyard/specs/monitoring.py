@@ -28,7 +28,7 @@ class Occasion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """An SNS topic, and the occasions of its messages.
+    """An SNS topic, and the occasions on which a run sends a message to it.
 
     Attributes:
         on: the occasions; by default all of them.

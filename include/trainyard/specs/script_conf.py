@@ -176,7 +176,8 @@ def _two_distributions(conf: ScriptConf) -> Iterator[Finding]:
 def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
     """Yield a finding if `processes_per_instance` is set but has no effect.
 
-    It applies only if the conf has no `distribution`, and its strategy accepts a number of ranks per instance.
+    This setting has an effect only if the conf has no `distribution`, and the conf's strategy accepts a number of
+    ranks per instance.
     """
     if conf.processes_per_instance is None or conf.strategy not in CHOICES["strategy"]:
         return

@@ -170,7 +170,7 @@ class Stack:
             time.sleep(POLL_S)
 
     def check(self) -> None:
-        """Restart dead components and a stuck scheduler, and collect adopted orphans.
+        """Restart dead components and a stuck scheduler, and reap ended processes that this process adopted.
 
         Raises a TrainingRunError if a component dies repeatedly.
         """

@@ -160,7 +160,7 @@ class JobType(ABC):
         return False
 
     def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return the task's result, from the completed job and its facts as JSON-safe data."""
+        """Return the task's result for a completed job; `result` has the job's facts as JSON-safe data."""
         return result
 
     def known_error(

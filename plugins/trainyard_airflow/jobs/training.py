@@ -318,7 +318,7 @@ class TrainingJobType(JobType):
     ) -> TrainingRunError | None:
         """Return the error of a training that was stopped to limit its cost; None if it ended otherwise.
 
-        `hands_on` has excluded trainings that left a model in S3.
+        The training must have left no model in S3: `hands_on` returned False for it.
         """
         stops = self._stops
         return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None

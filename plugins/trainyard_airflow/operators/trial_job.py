@@ -43,7 +43,8 @@ _FAILURES = (*FAULTS_OF_VALUES, BudgetExceededError)
 class TrialJobOperator(SageMakerJobOperator):
     """Trains one trial of a search.
 
-    A failure that its hyperparameters can cause is a result with `failure`, not an error.
+    If the trial's hyperparameters can be the cause of a failure, the failure is not an error. The task then
+    succeeds, and its result has the key `failure` with the reason.
 
     Other failures, such as an error of the service, a lost machine or a stop, fail the task and are
     retried as for any training. If the spec's budget is too small for another attempt, the trial

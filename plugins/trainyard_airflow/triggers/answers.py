@@ -42,8 +42,8 @@ class Answers:
     def described(self) -> None:
         """Reset the count of refusals after a successful Describe.
 
-        A stop of the job is requested only after a successful Describe, so rejected stops do not add up in the
-        count. The retries thus continue without limit even if the service rejects every stop.
+        Before each stop request, the job is described. A successful Describe resets the count, so rejected stop
+        requests do not add up. The stop is therefore retried without limit, even if the service rejects each request.
         """
         self._refusals = 0
 

@@ -106,9 +106,10 @@ def is_adapter(folder: Path) -> bool:
 
 
 def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the earlier run.
+    """Return the tokenizer of the model that the run starts from.
 
-    Without an earlier run, or if its folder has no tokenizer, return the base model's tokenizer.
+    The run may start from an earlier run's model or adapter (`origin.start`). If it does not, or if that folder has
+    no tokenizer, return the base model's tokenizer.
     """
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()

@@ -175,7 +175,8 @@ class RowTokenizer:
     ) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of a conversation, and the character spans of the answers to learn.
 
-        These are the assistant's messages after the first `num_given` messages, except those with `weight` 0.
+        The answers to learn are the assistant's messages after the first `num_given` messages. Messages with
+        `weight` 0 are left out.
 
         Raises:
             FineTuningError: answers cannot be located with the chat template.

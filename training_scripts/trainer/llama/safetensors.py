@@ -209,7 +209,7 @@ def _num_bytes(stored: StoredTensor) -> int:
 def write_files(
     folder: Path, groups: Iterable[Mapping[str, Tensor]], *, max_file_bytes: int = MAX_FILE_BYTES
 ) -> None:
-    """Write tensors to `model.safetensors`, or to several files of at most `max_file_bytes` and their index.
+    """Write tensors to `model.safetensors`, or to an index and several files of at most `max_file_bytes` bytes each.
 
     The tensors of a group are adjacent in one file, in the order of the group. Contiguous tensors in CPU
     memory are not copied before they are written. Tensors on a GPU are copied to the CPU one at a time.

@@ -33,7 +33,7 @@ COLUMNS = ("l2", "mean", "minimum", "maximum", "variance", "zero_fraction", "ina
 
 
 class ActivationWatch:
-    """Observer of a model's leaf modules that belong to the given collections."""
+    """Observer of those leaf modules of a model whose outputs belong to one of the statistics collections."""
 
     def __init__(self, model: nn.Module, collections: Sequence[Collection]) -> None:
         self._modules = {

@@ -48,8 +48,8 @@ class Wishes:
 def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
     """Return the schema of the data, which all candidates use.
 
-    It has the names `target` and `weight`, the `problem_type`, the `classes` (None for a
-    regression), the feature `columns`, and the `dropped` columns with the reason for each.
+    Its keys are `target` and `weight` (names of these columns), `problem_type`, `classes` (None for a
+    regression), `columns` (the features), and `dropped` (unused columns, each with the reason).
     `table` must not have rows without a target.
 
     Raises:

@@ -30,7 +30,8 @@ def gradient_parts(model: nn.Module) -> list[GradientPart]:
 
     - FSDP module: from its strategy and process group. It is 1 for NO_SHARD. For HYBRID_SHARD it is the size of
       the group that shards one copy of the model.
-    - DTensor: from the tensor's placements. If FSDP has flattened a DTensor, both numbers are multiplied.
+    - DTensor: from the tensor's placements.
+    - DTensor that FSDP has flattened: the product of the module's number and the tensor's number.
     """
     flattened = dict(_flattened(model))
     return [

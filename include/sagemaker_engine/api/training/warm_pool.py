@@ -49,7 +49,11 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
 
 
 def _billed_s(retained_s: int, job: JobRow) -> int:
-    """Return the billed seconds of a pool that ended: at most the keep-alive period in force at its end."""
+    """Return the billed seconds of a pool that ended.
+
+    They are `retained_s`, the seconds for which the pool was kept, but at most the keep-alive period in force at
+    its end.
+    """
     held_s = job.state.get(_HELD_S, job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
     return min(retained_s, int(held_s))
 

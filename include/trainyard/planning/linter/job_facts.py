@@ -174,7 +174,7 @@ def is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
 
 
 def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> dict[str, bool]:
-    """Return the linter's flags that depend on instances: True or False by the flag's name."""
+    """Return the linter's flags that depend on the instances, as a map from flag name to value."""
     types = catalogue().types
     instance = types.get(instance_type)
     others = [types.get(each.instance_type) for each in spec.instance_groups]

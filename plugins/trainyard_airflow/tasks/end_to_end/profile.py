@@ -93,7 +93,7 @@ def _profile(
 
 
 def without_tensors(record: Record) -> Record | None:
-    """Return the record without tensors, or None if a profile does not need it; this limits memory in long runs."""
+    """Return the record without tensors, to limit memory in long runs; None if a profile does not need the record."""
     if isinstance(record, StepRecord):
         return replace(record, tensors={})
     return record if isinstance(record, _NEEDED) else None

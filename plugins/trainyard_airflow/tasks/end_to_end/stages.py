@@ -157,7 +157,7 @@ def _made(stage: str, create: Stage) -> BaseOperator:
     """Create the author's task of a stage.
 
     Raises:
-        SpecError: the function returned no task, or a task with another task_id than its stage.
+        SpecError: `create` returned no task, or a task whose task_id is not the stage's name.
     """
     made = create() if callable(create) else None
     task = next(made.iter_references())[0] if isinstance(made, XComArg) else made
