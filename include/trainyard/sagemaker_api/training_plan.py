@@ -75,7 +75,7 @@ class TrainingPlanState:
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
 
     def next_start(self, now: float, *, reserve_s: float) -> float | None:
-        """Return the time from which a job can use the plan: `now` in an open window, else the next window's start.
+        """Return the time from which a job can use the plan: `now` in an open window, or the next window's start.
 
         A window in which too little time is left before its stop time (see `stops`) is skipped; `reserve_s` is passed
         to `stops`. Return None if no window has enough time left.
