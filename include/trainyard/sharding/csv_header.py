@@ -79,13 +79,13 @@ def check_header(
 
     Args:
         file: the file.
-        names: the names in the header.
+        names: the column names.
         rows: the fields of the first rows.
         is_certain: whether the user has declared the header. If so, a header that looks like a row of data is
             accepted.
 
     Raises:
-        DataError: the header has fewer names than a row has fields, or looks like a row of data.
+        DataError: the header has fewer names than even the shortest row has fields, or looks like a row of data.
     """
     if not is_certain:
         _check_is_header(file, names, rows)

@@ -157,7 +157,8 @@ def _made(stage: str, create: Stage) -> BaseOperator:
     """Create the author's task of a stage.
 
     Raises:
-        SpecError: `create` returned no task, or a task whose task_id is not the stage's name.
+        SpecError: `create` returned no task, or a task whose task_id is not the stage's name. The task of the stage
+            `prepare` may have any task_id.
     """
     made = create() if callable(create) else None
     task = next(made.iter_references())[0] if isinstance(made, XComArg) else made
