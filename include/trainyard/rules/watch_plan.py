@@ -25,7 +25,7 @@ class WatchPlan:
 
     Attributes:
         rules: the rules, in the form that `trainyard.rules.configuration` reads. If empty, all rules are
-            evaluated, with the parameters of the robust profile.
+            evaluated with the parameters of the robust profile, except those that run only on request.
         conf: conf of the run, for the facts that rules need.
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.
