@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import shutil
 import subprocess
 from collections import defaultdict
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from botocore.loaders import Loader
 
 if TYPE_CHECKING:
@@ -41,6 +43,19 @@ SAME_NAME_ON_PURPOSE = frozenset({"DataError"})
 """The failure table pairs the container's error with its counterpart outside by this name."""
 DEEPER_CLASSES = 23
 """Shipped classes outside `errors.py` that are deeper. The number only goes down (docs/adr/0078)."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees() -> Iterator[None]:
+    """Keep the syntax trees out of garbage collections while they are needed, and drop them afterwards.
+
+    Collections would walk their 1.5 million nodes again and again, in all later tests of the process.
+    """
+    gc.disable()
+    yield
+    for each in (modules, classes, _names_of):
+        each.cache_clear()
+    gc.enable()
 
 
 @cache
