@@ -68,8 +68,10 @@ def walk(
             yield CommonPrefix(prefix=rolled.decode())
         if skip_until is None or len(rows) < batch:
             return
-        position = max(rows[-1][1] + b"\0", skip_until)
-        batch = min(_BATCH, batch * 4)
+        last: bytes = rows[-1][1]
+        position = max(last + b"\0", skip_until)
+        # A batch that ends below a common prefix was read in vain from there on: the next one is short.
+        batch = _FIRST_BATCH_WITH_DELIMITER if last < skip_until else min(_BATCH, batch * 4)
 
 
 def _scan(
