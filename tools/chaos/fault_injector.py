@@ -44,13 +44,13 @@ VICTIM_OF = {
 
 @dataclass(slots=True, kw_only=True)
 class Blow:
-    """Strike that was executed.
+    """Execution of one scheduled fault (strike).
 
     Attributes:
-        strike: the strike of the schedule.
-        at: time of the strike, epoch seconds.
+        strike: the fault, as the schedule has it.
+        at: time of the execution, epoch seconds.
         step: last known step of the training.
-        pid: id of the killed process, or None.
+        pid: id of the process that the injector itself killed, or None.
         back_at: time at which a successor of the process was found, epoch seconds, or None.
     """
 

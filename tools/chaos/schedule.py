@@ -108,15 +108,16 @@ class Strike:
 
 
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
-    """Return the strikes of a seed in order: six to eight, with at least one interruption.
+    """Return the strikes (scheduled faults) of a seed in order: six to eight, with at least one interruption.
 
     One strike slows the hosts' uplinks. It begins at a step of the training before `EARLIEST` * `max_steps`,
-    and lasts to the end of the run. Each other strike is at a step of the training or at the start of a task.
+    and lasts to the end of the run. Every other strike happens either at a step of the training or at the start
+    of a task.
 
-    The range from `EARLIEST` * `max_steps` to `LATEST` * `max_steps` is divided into equal parts, one for each
-    of the other strikes that are at a step. Each part has one of these strikes, so the run has time to recover
-    between two of them. Each task other than the training has at most one strike, because a task has few
-    retries.
+    The strikes at steps, without the one on the uplinks, are spread so that the run has time to recover between
+    two of them. The range of steps from `EARLIEST` * `max_steps` to `LATEST` * `max_steps` is divided into as
+    many equal parts as there are such strikes, and each part gets one strike. Each task other than the training
+    has at most one strike, because a task has few retries.
 
     Args:
         seed: any integer.
@@ -208,7 +209,7 @@ def _strike(draws: random.Random, *, number: int, kind: StrikeKind, moment: Stri
 
 
 def _operation(moment: StrikeMoment) -> str:
-    """Return an operation that the run calls at or soon after the moment."""
+    """Return the name of an operation of SageMaker's API that the run calls at or soon after the moment."""
     called = {
         "shard": "CreateTrainingJob",
         "evaluate": "CreateProcessingJob",

@@ -1,4 +1,4 @@
-"""Report lines at the end of a chaos run: each strike with its time and cost, and the jobs. Pure."""
+"""Report lines at the end of a chaos run: each strike (fault) with its time and cost, and the jobs. Pure."""
 
 from __future__ import annotations
 

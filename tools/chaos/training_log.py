@@ -37,7 +37,7 @@ def parse_mark(message: str, *, at: float) -> LogMark | None:
 
 
 def read_marks(logs: Any, job_names: Iterable[str]) -> list[LogMark]:
-    """Return the marks of all jobs in the order of their times.
+    """Return the progress lines (marks) in the logs of all jobs, in the order of their times.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.

@@ -96,7 +96,11 @@ class Reports(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Synchronize the stop request; request a log and a checkpoint at the last step."""
+        """Share a received SIGTERM with all ranks, and request a log and a checkpoint at the last step.
+
+        The last step is `max_steps`, or the current step if any rank received SIGTERM. A log is also requested with
+        each checkpoint and each evaluation.
+        """
         self.is_stopping = agree(self._stop.received, args.device)
         self.close()
         is_last = self.is_stopping or state.global_step >= state.max_steps

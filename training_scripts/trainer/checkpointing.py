@@ -139,7 +139,10 @@ class Checkpointer:
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
     def obstacle_to_model(self, num_bytes: int, stop: StopRequest) -> str | None:
-        """Return the reason not to write a model of `num_bytes` after a stop, or None; called after `finish`."""
+        """Return the reason not to write a model of `num_bytes` bytes after a stop; None if it can be written.
+
+        Call `finish` first, so that the last checkpoint counts.
+        """
         return self._limit.obstacle(num_bytes, seconds_left=stop.seconds_left, grace_s=stop.grace_s)
 
     def abandon(self) -> None:

@@ -39,9 +39,10 @@ NOT_SUPPORTED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkHyperparameters(Hyperparameters):
-    """Hyperparameters of the script `script`.
+    """Hyperparameters of one script, whose file name is the class attribute `script`.
 
-    A hyperparameter in `not_here` may only have the value given there, or its default.
+    The class attribute `not_here` maps each hyperparameter that the script does not support to a value. Such a
+    hyperparameter may only have this value, or its default.
     """
 
     script: ClassVar[str]

@@ -240,7 +240,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _whole(request: Mapping[str, Any], name: str, default: int, *, low: int, high: int) -> int:
-    """Return a whole number of a request.
+    """Return the whole number under `name` in a request, or `default` if the request does not have it.
 
     Raises:
         ValueError: the value is not a whole number from `low` to `high`.

@@ -338,10 +338,13 @@ class Run:
     def has_time_for(self, num_bytes: int) -> bool:
         """Return whether there is time to write a model of `num_bytes` now; always True without a stop.
 
-        After a SIGTERM the checkpoint has priority: by the measured speed of the checkpoints, the model must fit into
-        the rest of the grace period. If it takes more than 2 s, the last `checkpoint` must also have arrived in S3. If
-        the result is False, the log has the reason. Call it after the last checkpoint, within or after the `with`
-        statement. Every rank must call it; all return the same.
+        After a SIGTERM the checkpoint has priority. The result is then True only under these conditions:
+
+        - The model can be written in the rest of the grace period, by the measured speed of the checkpoints.
+        - If the write would take more than 2 s, the last checkpoint has arrived in S3.
+
+        If the result is False, the log has the reason. Call this method after the last checkpoint, within or after
+        the `with` statement. Every rank must call it; all return the same.
         """
         written = self._saver.finish()
         if written is not None:
@@ -386,7 +389,7 @@ class Run:
     def busy(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
         """Report the run as alive during work outside of steps, for at most `at_most_s` seconds.
 
-        The time of the body does not count for a step.
+        Use it in a `with` statement. The time of its block does not count for a step.
         """
         with self._metrics.kept_alive(self.num_steps, at_most_s=at_most_s):
             yield

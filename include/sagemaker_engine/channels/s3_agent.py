@@ -126,7 +126,7 @@ class S3Agent(ObjectStore):
         return info, file, left // 2 if halves else left
 
     def _request(self, operation: str, bucket: str, key: str) -> bool:
-        """Apply the fault of one request; return whether its response is truncated to a half.
+        """Apply the simulated fault of one request, if there is one; return whether only half of the response arrives.
 
         Raises:
             S3Error: The fault rejects the request, or delays it for longer than `READ_TIMEOUT_S`.

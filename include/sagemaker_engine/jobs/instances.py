@@ -68,13 +68,13 @@ def survey(job: Job) -> Ground:
 class InstanceRequest:
     """Settings of one instance, in addition to those that all instances of the job share.
 
-    - `folders`: (host path, path inside) of writable mounts.
-    - `copied`: (host path, path inside) of copy-on-write mounts.
-    - `read_only`: (host path, path inside) of read-only mounts.
-    - `volumes`: paths inside that are separate disks.
-    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees two folders of this
-      machine merged. One is the folder with that same path, the other is the folder at the host path.
-    - `programs`: folders that are first on the PATH, as paths inside.
+    - `folders`: (host path, instance path) of writable mounts.
+    - `copied`: (host path, instance path) of copy-on-write mounts.
+    - `read_only`: (host path, instance path) of read-only mounts.
+    - `volumes`: instance paths, each of which gets a separate disk.
+    - `added`: (host path, instance path) of overlays. At the instance path, the instance sees two folders of
+      this machine merged. One is the folder with that same path, the other is the folder at the host path.
+    - `programs`: instance paths of folders that are first on the PATH.
     - `descriptor`: file descriptor of the log.
     """
 

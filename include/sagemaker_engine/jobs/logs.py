@@ -73,7 +73,10 @@ class LogFile:
         self._write([f"{_ENGINE_PREFIX}{text}".encode()])
 
     def close(self) -> None:
-        """Write the rest that has no line end, and close."""
+        """Write an incomplete last line, report lost lines in the log, and close the file.
+
+        The last line is incomplete if the output does not end with a line end.
+        """
         self._write([self._rest])
         self._rest = b""
         if self.loss is not None:

@@ -88,7 +88,15 @@ def _scan(
 
 
 def _after(start_after: str | None, prefix: bytes, mark: bytes) -> bytes:
-    """Return the lowest key at which a listing continues after `start_after`; `mark` is the delimiter, or empty."""
+    """Return the lowest key at which a listing continues after `start_after`.
+
+    If `start_after` is a common prefix of the listing, the result is above all keys that begin with it.
+
+    Args:
+        start_after: key or common prefix; empty or None for a listing from the beginning.
+        prefix: prefix of the listing.
+        mark: delimiter of the listing; empty if it has none.
+    """
     if not start_after:
         return b""
     key = start_after.encode()

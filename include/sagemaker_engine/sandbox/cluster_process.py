@@ -1,7 +1,8 @@
 """The process that holds the namespaces of one job's instances and starts their process 1.
 
-`cluster.SandboxCluster` starts it. It reads the plan from stdin and sends events as JSON messages on the control
-socket. The kernel kills this process when its parent dies, and each instance when this process dies.
+`cluster.SandboxCluster` starts it. It reads a `ClusterPlan` from stdin and sends events as JSON messages on
+the control socket. The kernel kills this process when its parent dies, and each instance when this process
+dies.
 """
 
 from __future__ import annotations

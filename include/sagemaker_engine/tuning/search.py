@@ -74,10 +74,10 @@ def draw_random(space: Space, *, seed: int) -> Point:
 
 
 def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point:
-    """Return a start point of a search, from a Latin hypercube.
+    """Return the start point `number` of a search, from a Latin hypercube.
 
-    Each range is divided into `num_start` equal parts. No two of `num_start` consecutive points are in the same part of
-    a range.
+    Each range is divided into `num_start` equal parts. Of any `num_start` points with consecutive numbers, no
+    two are in the same part of a range.
     """
     jitter = Random(mix(seed, number))  # noqa: S311
     point = {}

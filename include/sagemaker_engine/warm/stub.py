@@ -159,7 +159,12 @@ def wait(link: _socket.socket) -> NoReturn:
 
 
 def end(code: int) -> NoReturn:
-    """Exit with the program's exit code, or by the signal that ended it (a negative code)."""
+    """End this process as the program ended.
+
+    A `code` of at least 0 is the program's exit code. A negative `code` is the negated number of the signal
+    that ended the program. This process then ends by the same signal. If it is process 1, it exits with
+    128 - `code` instead.
+    """
     if code < 0 and os.getpid() != 1:
         if -code != _signal.SIGKILL:
             _signal.signal(-code, _signal.SIG_DFL)

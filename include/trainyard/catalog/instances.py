@@ -151,7 +151,9 @@ def data_file() -> Path:
 
 
 def catalogue(path: Path | None = None) -> Catalogue:
-    """Return the catalogue of a data file, by default that of `data_file` (each file is read once).
+    """Return the catalogue in the data file `path`, by default in the file that `data_file` returns.
+
+    Each file is read only once.
 
     Raises:
         SpecError: the file does not exist.

@@ -73,7 +73,7 @@ def layer_activation_bytes(
     - without the scores: 34 sbh/t, equation 5
     - with full recomputation, which keeps the layer's input alone: 2 sbh/t
 
-    Worked: GPT-3, b = 1, t = 8, selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
+    Worked: GPT-3, b = 1, t = 8, without the scores: 34 x 2048 x 12,288 / 8 = 106,954,752.
 
     **llama** (the same count for t = 1, without dropout): sbh (12 + 4 k/h + 8 f/h). Here k is the width of the
     keys and f the inner width of the feed-forward part. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms

@@ -147,11 +147,12 @@ def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
     """Return the floating-point operations per token, with recomputation.
 
     - `full` adds a forward pass of the layers.
-    - `selective` with eager attention adds a forward pass of the scores, 4 L s h (Korthikanti et al. 2022,
-      appendix A).
-    - `selective` with flash attention adds half of the forward operations of the products with weights, in every layer.
+    - `selective` with eager attention adds a forward pass of the scores: 4 L s h, with L layers, sequence
+      length s and hidden size h (Korthikanti et al. 2022, appendix A).
+    - `selective` with flash attention adds half of the forward operations of the products with weights, in
+      every layer.
 
-    Worked: GPT-3, selective: 1.0764e12 + 4 x 96 x 2048 x 12,288 = 1.0861e12.
+    Worked: GPT-3, selective with eager attention: 1.0764e12 + 4 x 96 x 2048 x 12,288 = 1.0861e12.
     """
     weights = shape.num_layers * shape.layer_weights
     scores = 4.0 * shape.num_layers * shape.sequence_length * shape.hidden_size

@@ -332,7 +332,8 @@ def _choices() -> Iterator[str]:
 def _dearness(plan: EvaluationPlan) -> tuple[bool, float, float]:
     """Return the sort key of a plan by cost. Plans without a known price come last.
 
-    The key orders plans by the USD for NOMINAL_TOKENS tokens with the start-up, and then by the hours for them.
+    The cost is the price of the hours for the start-up and NOMINAL_TOKENS tokens. Plans of equal cost are
+    ordered by these hours.
     """
     price = catalogue().types[plan.instance_type].price_usd_per_hour
     hours = 0.1 + NOMINAL_TOKENS / plan.tokens_per_s / SECONDS_PER_HOUR

@@ -85,7 +85,10 @@ def estimate_fine_tune(
 def _seconds(
     conf: ScriptConf, given: Mapping[str, Any], *, num_tokens: int, num_parameters: float | None
 ) -> float | None:
-    """Return the seconds of the matrix products; None if the type's speed or the model's size is unknown."""
+    """Return the seconds of the matrix products.
+
+    None is returned if the speed of the instance type or the size of the model is unknown.
+    """
     fast = hardware().get(conf.instance_type)
     if fast is None or num_parameters is None:
         return None

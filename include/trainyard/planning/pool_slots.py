@@ -123,7 +123,9 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
 
 
 def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the pool slots of a run's search: the parallel trials times the slots of one trial, from 1 to `most`.
+    """Return the pool slots of a run's search: the parallel trials times the slots of one trial.
+
+    The result is at least 1 and at most `most`.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.

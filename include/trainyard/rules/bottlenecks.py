@@ -148,10 +148,11 @@ class CPUBottleneck(_Bottleneck):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOBottleneck(_Bottleneck):
-    """I/O wait is above `io_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
+    """In over `threshold` % of the samples, I/O wait is above `io_threshold` and a GPU below `gpu_threshold`.
 
-    Documented: threshold 50, I/O 50, GPU 70 (rulesconfig 1.0.1: 10), patience 1000. The rule needs the
-    training's own samples of the host, because CloudWatch has no metric for I/O wait.
+    `io_threshold` is in percent, and `gpu_threshold` is the utilization of a GPU in percent. The documented
+    defaults are `threshold` 50, `io_threshold` 50, `gpu_threshold` 70 (10 in rulesconfig 1.0.1) and `patience`
+    1000. The rule needs the training's own samples of the host, because CloudWatch has no metric for I/O wait.
     """
 
     NEEDS = f"{GPUS}: I/O wait and GPU utilization"

@@ -138,9 +138,9 @@ def worst_of(severities: Iterable[Severity]) -> Severity | None:
 
 
 def _listed(issues: list[Issue]) -> list[Issue]:
-    """Return the first MOST_ISSUES issues.
+    """Return the first MOST_ISSUES issues, which always include one of the worst severity.
 
-    If none of them has the worst severity of all issues, the first issue with it takes the last place.
+    If all issues of the worst severity come later, the first of them replaces the last issue of the result.
     """
     listed, worst = issues[:MOST_ISSUES], worst_of(each.severity for each in issues)
     if worst is not worst_of(each.severity for each in listed):

@@ -100,8 +100,9 @@ class _GPUMemoryIncrease(_PerGpu):
 class LowGPUUtilization(Rule):
     """A GPU's 95th percentile of utilization is below `threshold_p95`, or its 5th percentile below `threshold_p5`.
 
-    Either the GPU has too little work, or its work is irregular. Documented: 70, 10, patience 1000, window 500.
-    Utilization is the share of time in which any kernel ran, not the share of the GPU in use.
+    Either the GPU has too little work, or its work is irregular. Documented defaults: threshold_p95 70,
+    threshold_p5 10, patience 1000, window 500. Utilization is the share of time in which any kernel ran, not
+    the share of the GPU in use.
     """
 
     ORIGIN = Origin.PROFILER

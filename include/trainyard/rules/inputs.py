@@ -68,9 +68,10 @@ def _numbers(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInputImages(Rule):
-    """The mean of a channel over `threshold_samples` images is further from 0 than `threshold_mean`: not normalized.
+    """The images are not normalized: the mean of a color channel is further from 0 than `threshold_mean`.
 
-    Source: SageMaker Developer Guide, CheckInputImages.
+    The mean is taken over at least `threshold_samples` images. Source: SageMaker Developer Guide,
+    CheckInputImages.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -28,11 +28,13 @@ _MOST = 0.7  # of a window
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of `window` steps is below `ratio` times the best median so far.
 
-    The median is that of the last `window` steps. The first observation after each start of the processes is
-    left out as warm-up. A start with another number of ranks resets the rule. A step is evaluated once the
-    window has at least `least` observations, and the first observation that was not left out is at least 70 %
-    of `window` steps old. The median must stay too low for half of `window` steps, so that a short load on the
-    machine is not an issue.
+    The median is that of the last `window` steps. An issue is reported only if the median stays below the limit
+    for half of `window` steps, so that a short load on the machine is not an issue.
+
+    The first observation after each start of the processes is left out as warm-up. The evaluation begins when
+    two conditions are met: the last `window` steps have at least `least` observations, and at least 70 % of
+    `window` steps have passed since the first observation that was not left out. A start with another number of
+    ranks resets the rule.
     """
 
     READS = (Start, StepRecord)

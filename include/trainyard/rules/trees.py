@@ -45,7 +45,8 @@ class FeatureImportanceOverweight(Rule):
 class TreeDepth(Rule):
     """A tree is deeper than `depth`. The depth of the deepest tree is log2 of the largest node id, rounded down.
 
-    Source: SageMaker Developer Guide, TreeDepth (4). Worked: the largest ids 31 and 63 give the depths 4 and 5.
+    Source: SageMaker Developer Guide, TreeDepth (default depth 4). Worked: the largest ids 31 and 63 give the
+    depths 4 and 5.
     """
 
     ORIGIN = Origin.DEBUGGER

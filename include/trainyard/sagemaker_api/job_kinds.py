@@ -39,13 +39,14 @@ class JobApi:
 
     Attributes:
         noun: the kind in the service's operation names, as in `Create<noun>`.
-        method: the same in boto3's method names, as in `stop_<method>`.
-        log_group: the log group, with one stream `<job>/<host>...` per host. For a tuning or AutoML job, the group of
-            its trials or candidates, whose names begin with the job's: `<job>-<number>-<hex digits>` for a trial.
+        method: the kind in boto3's method names, as in `stop_<method>`.
+        log_group: the log group, with one stream `<job>/<host>...` per host. For a tuning or AutoML job, the
+            group of its trials or candidates, whose names begin with the job's:
+            `<job>-<number>-<hex digits>` for a trial.
         console_path: the console's path segment for such jobs.
-        longest_name: longest name in characters.
+        longest_name: largest length of a job's name, in characters.
         stream_mark: text after the job's name in the names of its streams.
-        version: text after `method` in `create` and `describe`.
+        version: suffix of boto3's create and describe methods, as in `create_<method><version>`; may be empty.
     """
 
     noun: str

@@ -65,7 +65,10 @@ def members_of_service(request: Mapping[str, Any]) -> str:
 
 
 def _setting_names(settings: Mapping[str, Any]) -> str:
-    """Return the names of settings with values. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
+    """Return the names of the settings that have a value, as text.
+
+    The names of a list's rules are in parentheses: `DebugHookConfig, DebugRuleConfigurations (Overfit)`.
+    """
     return ", ".join(
         name
         if isinstance(value, Mapping)

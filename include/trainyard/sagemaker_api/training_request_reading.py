@@ -192,7 +192,10 @@ def _taken(request: dict[str, Any], path: _Path) -> Any:
 
 
 def _copied(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the request, two levels deep, since the paths to remove have at most two parts."""
+    """Return a copy of the request, two levels deep.
+
+    The caller removes members from the copy. A member's path has at most two parts.
+    """
     return {
         name: dict(value) if isinstance(value, dict) else value for name, value in request.items()
     }

@@ -1,11 +1,11 @@
 """Program in a job's container that starts the user's script with the job's `arguments` as they are.
 
 The toolkit can pass hyperparameters only, as `--name value` in alphabetical order. A script may need positional
-arguments, flags without a value, or `--name=value`. `sagemaker_program` names this program in place of the script.
-It reads the script and its arguments from the hyperparameter `trainyard_arguments`. The other hyperparameters follow
-the arguments.
+arguments, flags without a value, or `--name=value`. The hyperparameter `sagemaker_program` therefore names this
+program, not the script. This program reads the script and its arguments from the hyperparameter
+`trainyard_arguments`. On the script's command line, the other hyperparameters follow the arguments.
 
-It imports the standard library only, because it is uploaded alone.
+This program imports the standard library only, because it is uploaded alone.
 """
 
 from __future__ import annotations

@@ -177,7 +177,10 @@ def _check_no_extensions(schema: pa.Schema, names: list[str]) -> None:
 
 
 def with_types(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the wanted types for its columns of type null, whose values are all missing."""
+    """Return the batch, with each column of type null converted to its type in `wanted`.
+
+    All values of such a column are missing.
+    """
     for field in wanted:
         is_null = pa.types.is_null(batch.schema.field(field.name).type)
         if is_null and not pa.types.is_null(field.type):

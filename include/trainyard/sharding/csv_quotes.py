@@ -191,8 +191,8 @@ class QuoteScan:
 def _unneeded_escape(scan: QuoteScan, row: str) -> str | None:
     """Return the first ordinary character that follows an escape character, or None.
 
-    Only escape characters outside of quotes count. Ordinary characters are all that need no escape: not the
-    delimiter, the quote, the escape character or a line end.
+    Only escape characters outside of quotes count. An ordinary character is any character except the delimiter,
+    the quote, the escape character and line ends. It needs no escape.
     """
     if scan.escape is None or scan.escape not in row:
         return None

@@ -139,8 +139,9 @@ def typed_rows(
     Args:
         columns: the strings of each column.
         schema: the types.
-        settings: determine the type of a column that was empty so far.
-        plain_numbers: rewrites numbers with other separators as `1234.5`; None if all have this form.
+        settings: settings that determine the type of a column that was empty so far.
+        plain_numbers: function that converts numbers with other separators to the form `1234.5`; None if all
+            numbers already have this form.
 
     Raises:
         ReplanNeededError: a column is of another type.

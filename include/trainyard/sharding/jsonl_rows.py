@@ -81,7 +81,8 @@ class JsonlTable(ChangingSchema):
 
         Raises:
             DataError: a file cannot be read.
-            ReplanNeededError: a column is of another type.
+            ReplanNeededError: a column needs another type than it has in `schema`, or was added to `schema` because
+                the first lines of the files lack it.
         """
         progress = ReadProgress(self._files)
         for file in self._files:

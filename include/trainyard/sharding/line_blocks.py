@@ -232,7 +232,10 @@ class _Streams(io.RawIOBase):
 
 
 def _last_line_end(data: bytes, delimiter: bytes | None) -> int:
-    """Return the length of the whole lines at the start of data; with a delimiter, of the whole rows of csv."""
+    """Return the number of bytes up to the end of the last whole line in `data`.
+
+    If a delimiter is given, the data is csv, and the bytes end with the last whole row. A row may span lines.
+    """
     cut = data.rfind(b"\n") + 1
     if delimiter is None or not cut:
         return cut

@@ -118,11 +118,11 @@ _STDLIB_LEFT_OUT = frozenset(
 
 
 class _TableKind(NamedTuple):
-    """Kind of table whose log names the files of each version.
+    """Kind of table with a log that lists the files of each version.
 
     Attributes:
         title: the name that users know.
-        log_suffix: end of the name of a file in the log.
+        log_suffix: end of the name of at least one file in the log's folder.
         remedy: statement that exports the current version.
     """
 
@@ -411,7 +411,10 @@ def _is_data(name: str, pattern: str = "") -> bool:
 
 
 def _without_own(source: Source, found: list[SourceFile]) -> list[SourceFile]:
-    """Return the files without those of data sets that Trainyard wrote to a destination below the source.
+    """Return the files that do not belong to a data set that Trainyard wrote below the source.
+
+    Such data sets exist if the destination of an earlier sharding was below the source. If the source itself
+    is a folder inside of such a data set, such as `train`, all its files are returned.
 
     Raises:
         DataError: no files are left.

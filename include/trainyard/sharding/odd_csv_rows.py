@@ -189,7 +189,7 @@ class OddCsvTable(ChangingSchema):
     def _good_rows(
         self, file: SourceFile, found: NamedRecords, bad_rows: BadRows | None
     ) -> Iterator[tuple[int, list[str], str]]:
-        """Yield the first line number, the fields and the text of each row with one field per column name.
+        """Yield each row that has one field per column name: the number of its first line, its fields and its text.
 
         Other rows are bad rows.
         """

@@ -164,11 +164,11 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
 
 
 def _dense(parts: list[Field], dtype: np.dtype[Any], *, column: str, place: str) -> list[Any]:
-    """Return the values of a tensor.
+    """Return the values of the tensor whose message has the fields `parts`.
 
     Raises:
-        ValueError: this is not a tensor.
-        DataError: it is sparse, or has several axes.
+        ValueError: the message is not a tensor.
+        DataError: the tensor is sparse, or has several axes.
     """  # noqa: DOC501 - the named function returns a DataError
     values, keys, shape = (
         [value for each in parts if each.number == number for value in numbers_of(each, kind)]

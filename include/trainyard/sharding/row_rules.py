@@ -279,7 +279,7 @@ def _as_object(arguments: Any) -> Any:
 
 
 def _as_text(arguments: Any) -> Any:
-    """Return arguments, as JSON text if they are an object."""
+    """Return a tool call's arguments: an object as JSON text, anything else unchanged."""
     return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
 
 

@@ -49,7 +49,7 @@ class LocalShard:
 
 
 class TokenShardFile:
-    """Writer of a shard of kind `tokens`: `append` writes tokens, and `close` the row ends."""
+    """Writer of a shard of kind `tokens`. `append` writes tokens; `close` writes the row ends."""
 
     def __init__(self, path: Path, *, dtype: str, split: str, number: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

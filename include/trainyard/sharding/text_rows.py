@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBatch:
-    """Batch of text rows. `done` is the share of the whole source that has been read after them, 0 to 1."""
+    """Batch of text rows. `done` is the share of the whole source, 0 to 1, that is read up to the batch's end."""
 
     rows: list[bytes]
     done: float

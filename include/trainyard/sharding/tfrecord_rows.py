@@ -171,10 +171,10 @@ def crc32c(data: bytes) -> int:
 
 @cache
 def _tables() -> tuple[np.ndarray, list[int]]:
-    """Return two tables of CRC-32C checksums of single bytes.
+    """Return a table of the checksums (CRC-32C) of single bytes in a strip, and its last row as a list.
 
-    `table[position, byte]` is the checksum of a byte at a position in a strip, 0 to `_STRIP - 1`.
-    The second table is the row of the last position, as a list.
+    A strip is `_STRIP` bytes that are checked together. `table[position, byte]` is the checksum of the value
+    `byte` at `position` in the strip, from 0 to `_STRIP - 1`.
     """
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):

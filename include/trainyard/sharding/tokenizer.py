@@ -110,7 +110,10 @@ def token_dtype(vocab_size: int) -> str:
 
 
 class ByteTokenizer:
-    """Tokenizer with one token per byte: ids 0 to 255, and 256 after each row."""
+    """Tokenizer that makes one token of each byte. The token's id is the byte's value, 0 to 255.
+
+    A token with the id 256 follows each row.
+    """
 
     name = BYTES_TOKENIZER
     vocab_size = 257

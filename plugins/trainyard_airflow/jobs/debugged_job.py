@@ -79,11 +79,13 @@ def may_be_for_rules(refusal: RejectedRequestError, facts: Mapping[str, Any]) ->
 
 
 def fall_back(request: Mapping[str, Any], refusal: RejectedRequestError) -> dict[str, Any]:
-    """Log that a job was created without its Debugger rules, and return the facts that this changes.
+    """Log that a job loses its Debugger rules because the service rejected it with them.
+
+    Return the job's facts that change: its rule evaluator is now Trainyard's own, and the reason for this.
 
     Args:
         request: the rejected request, with the rules.
-        refusal: its error.
+        refusal: the error of the rejected request.
     """
     why = f"the service rejected the job with its rules: {refusal}"
     return _fall_back(why, dropped=members_of_service(request))

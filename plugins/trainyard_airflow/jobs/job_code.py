@@ -202,7 +202,7 @@ def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str 
 
 
 def python_of(clients: AwsClients, spec: TrainingJobSpec) -> Version | None:
-    """Return the Python version of a job's image; None if it is unknown, or there is no such image."""
+    """Return the Python version of a job's image; None if the version is unknown, or no image fits the job."""
     try:
         return image_python(job_image(spec, region=clients.region))
     except SpecError:

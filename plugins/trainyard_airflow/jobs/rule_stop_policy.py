@@ -204,7 +204,7 @@ class RuleStopPolicy(EndPolicy):
         return retry
 
     def _stops_before(self, name: str) -> list[EarlierStop]:
-        """Return the stop of each earlier job that a rule or its script ended."""
+        """Return the stops of the jobs before `name` that were ended by a rule, or by their own script."""
         stops: list[EarlierStop] = []
         verdicts, attempt = self._memory.verdict_attempts, 0
         while (job := self._jobs.name_of(attempt + 1)) != name:
@@ -254,7 +254,10 @@ class RuleStopPolicy(EndPolicy):
         return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)
 
     def _chosen(self, job: JobSnapshot) -> RetryRemedy | None:
-        """Return the remedy that a human chose for a stopped job; None if nobody chose or was asked."""
+        """Return the remedy that a human chose for a stopped job.
+
+        Return None if no human was asked, or if none has chosen yet.
+        """
         return self._stops.chosen(job) if self._asks else None
 
     @property

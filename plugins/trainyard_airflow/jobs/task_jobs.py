@@ -89,7 +89,7 @@ class TaskJobs:
 
     @property
     def omitted_fields(self) -> OmittedFields:
-        """The values of the fields that a spec given as a mapping may omit."""
+        """Values for the fields that may be missing if the spec is a mapping."""
         return OmittedFields(
             role=self.clients.execution_role,
             folder=lambda name: f"{self.run_uri}/{name}",

@@ -149,7 +149,10 @@ def _page(run: RunRow, reading: RunReading, *, now: float) -> dict[str, Any]:
 
 
 def _readable_runs(user: BaseUser, *, limit: int, now: float) -> tuple[list[RunRow], list[RunRow]]:
-    """Return runs of the training DAGs that a user may read: the newest, and all whose cost counts this month."""
+    """Return two lists of the training DAGs' runs that a user may read.
+
+    The first list has the newest runs, the second all runs whose cost counts in the current month.
+    """
     dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     with create_session() as session:
         runs = list_runs(session, dag_ids=dag_ids, limit=limit)

@@ -234,7 +234,7 @@ class TrainingFeed:
     def _noting(self, part: str) -> Iterator[None]:
         """Catch and store the error if the `with` block cannot read a part of the page.
 
-        An earlier error of the part is removed once it can be read.
+        Once the part can be read again, its stored error is removed.
         """
         try:
             yield

@@ -68,7 +68,7 @@ class SyncedStatistics:
         return {**await self._copied(s3), **self._bundled.sizes}
 
     def complete_until(self, now: float, *, trains_since: float | None) -> float | None:
-        """Return the time up to which all records should have arrived, epoch seconds; None if some are left to fetch.
+        """Return the epoch seconds up to which all records should have arrived; None if content is left to fetch.
 
         Args:
             now: epoch seconds.

@@ -189,10 +189,10 @@ class EvaluatedPart:
 
 
 def evaluated_parts(samples: Dataset[Any], most: int) -> list[EvaluatedPart]:
-    """Return the parts of a split to evaluate, with about `most` samples in all.
+    """Return the groups of samples to evaluate in a split, with about `most` samples in all.
 
-    A mixture's sources get numbers of samples in proportion to their shares. If `most` is 0, every sample is
-    evaluated.
+    A mixture has one group per source, with a number of samples in proportion to the source's share. Any other
+    data set is one group. If `most` is 0, every sample is evaluated.
     """
     total = len(samples)  # type: ignore[arg-type]  # every data set here has a length
     if not isinstance(samples, MixedSamples):

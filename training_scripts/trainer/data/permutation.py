@@ -34,9 +34,10 @@ def domain_bits(size: int) -> int:
 
 
 def encipher(values: Any, bits: int, keys: list[int]) -> Any:
-    """Return the images of `values`, in [0, 2^bits), under an unbalanced Feistel network.
+    """Permute `values`, which are in [0, 2^bits), by an unbalanced Feistel network; return the new values.
 
-    The two halves swap their widths after each round.
+    The network maps this range one-to-one onto itself. It has one round per key. The two halves of a value swap
+    their widths after each round.
     """
     low_bits = bits // 2
     high_bits = bits - low_bits

@@ -72,7 +72,7 @@ def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -
 
 
 def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:
-    """Return one buffer of a shard as a tensor over the memory-mapped file; it must not be written to.
+    """Return the buffer `name` of a shard as a tensor over the memory-mapped file. Do not write to the tensor.
 
     Raises:
         DataError: the shard has no such column, or its dtype is not known.

@@ -134,7 +134,11 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def shape_findings(ours: GPTConfig, theirs: GPTConfig, *, file: str) -> list[str]:
-    """Return a sentence if `ours` has another shape than `theirs` (the checkpoint), and one if vocabularies differ."""
+    """Return the differences between the decoder `ours` and the checkpoint's `theirs`, as at most two sentences.
+
+    One sentence lists all values of the shape that differ. The other reports different vocabulary sizes.
+    `file` is the checkpoint's config file, for the sentences.
+    """
     differing = {
         name: (_effective(ours, name), _effective(theirs, name))
         for name in COMPARED

@@ -22,11 +22,11 @@ Fill = Callable[..., None]
 
 
 class SpreadDecoder(nn.Module):
-    """Consecutive layers of a decoder, with their global names.
+    """Part of a decoder: consecutive layers, with the names that they have in the whole decoder.
 
-    The first stage also has the embedding, and the last stage has the head. The input is tokens of shape
-    (batch, time), or hidden states of shape (batch, time, width). The output is hidden states, or logits if
-    this part has the head.
+    The part with the first layer also has the embedding. Its input is tokens of shape (batch, time). The input
+    of any other part is hidden states of shape (batch, time, width). The part with the last layer also has the
+    last norm and the head, and its output is logits. The output of any other part is hidden states.
     """
 
     def __init__(

@@ -144,7 +144,7 @@ class ShardedTraining(Training):
             yield self.own_part(batch), samples
 
     def own_part(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return a batch, cut to this rank's positions of a sequence."""
+        """Return a batch with only this rank's positions of each sequence; unchanged without context parallelism."""
         return self.share.of_batch(batch) if self.share else batch
 
     @property

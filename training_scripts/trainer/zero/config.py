@@ -54,7 +54,7 @@ class ZeroHyperparameters(Hyperparameters):
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values, with a `ds_config` object as JSON text."""
+        """Return the given values; if `ds_config` is an object, it is converted to JSON text."""
         values = dict(given)
         if isinstance(values.get(HYPERPARAMETER), dict):
             values[HYPERPARAMETER] = json.dumps(values[HYPERPARAMETER])

@@ -105,7 +105,7 @@ class ZeroTraining(Training):
         return nullcontext()
 
     def differentiate(self, loss: Tensor) -> None:
-        """Run the engine's backward pass of a micro-batch's part of the loss."""
+        """Run the engine's backward pass for `loss`, the part of the step's loss from one micro-batch."""
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def update_weights(self, loss: float) -> float:

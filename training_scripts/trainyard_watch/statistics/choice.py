@@ -118,12 +118,13 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
     """Return the choice of a job.
 
     Args:
-        setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
-        hook: content of debughookconfig.json; used if the setting is `on`. None if there is none.
+        setting: the hyperparameter `statistics`: `on`, `off`, or a JSON object with the parameters of each
+            collection by the collection's name.
+        hook: content of debughookconfig.json, used only if the setting is `on`; None if there is no such file.
         num_tensors: number of the model's parameter tensors.
 
     Raises:
-        HyperparameterError: the setting is not `on`, `off` or JSON of this form.
+        HyperparameterError: the setting is not `on`, `off` or a JSON object of this form.
         ValueError, TypeError, re.error: a collection of `hook` has a parameter that is not valid.
     """
     if setting == "off":

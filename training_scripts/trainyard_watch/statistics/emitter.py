@@ -229,7 +229,11 @@ class Emitter:
 
     @_survives
     def write_predictions(self, step: int, counts: Sequence[float]) -> None:
-        """Write a confusion matrix. `counts` has its rows one after the other; a row is a label."""
+        """Write a confusion matrix.
+
+        `counts` has the matrix row by row. A row has the counts of one label, a column those of one
+        predicted class.
+        """
         size = math.isqrt(len(counts))
         rows = [
             [int(count) for count in counts[row : row + size]]
@@ -295,11 +299,11 @@ class Emitter:
         )
 
     def _due(self, kind: str, *numbers: str) -> list[Collection]:
-        """Return a kind's collections that are due at this step and include at least one group of `numbers`.
+        """Return the collections of one kind that are due at this step and include any of the given statistics.
 
         Args:
             kind: weights, gradients or activations.
-            numbers: groups of statistics: NORM, CHANGE or SPREAD.
+            numbers: groups of statistics, each NORM, CHANGE or SPREAD. One of them is enough.
         """
         return [
             each

@@ -85,9 +85,10 @@ class ShardedTensors(ModelTensors):
         return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return the sum over each whole tensor, from `sums` over this rank's shard of each tensor.
+        """Add up sums over all ranks of the group, tensor by tensor.
 
-        Both have the shape (..., number of tensors).
+        `sums` has one sum per tensor, over this rank's shard of that tensor, in the shape (..., number of tensors).
+        The result has the same shape. Its sums are over the whole tensors.
         """
         places = range(len(self.parameters))
         if sums.shape[-1] != len(self.parameters):

@@ -98,8 +98,9 @@ def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator
 
 
 def _num_parts(mesh: Any, placements: Any) -> int:
-    """Return the number of different parts: the product of the sizes of the mesh axes that are not replicated.
+    """Return the number of different parts of a sharded tensor.
 
+    It is the product of the sizes of the mesh axes on which the tensor is not replicated.
     `Placement.is_shard` is not used: it is False for FSDP2's strided shards.
     """
     axes = (axis for axis, placement in enumerate(placements) if not placement.is_replicate())

@@ -93,7 +93,9 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(members: Mapping[str, Any]) -> None:
-    """Check that each number is valid: an estimate calculates with them, and must never stop a run.
+    """Check that each number is valid, because estimates calculate with the numbers.
+
+    An invalid number must be found here, so that no estimate fails and stops a run.
 
     Raises:
         ValueError: a member is not a number, or a job has no instances or ranks.

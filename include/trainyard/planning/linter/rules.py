@@ -1,4 +1,7 @@
-"""Linter rules that need arithmetic: devices, versions, ranks, degrees, channels, instances, memory at the start."""
+"""Linter rules that need arithmetic.
+
+They check devices, versions, ranks, degrees, channels, instances, and the memory in which scripts create a model.
+"""
 
 from __future__ import annotations
 

@@ -212,7 +212,10 @@ def _speed(cell: CellRecord) -> float:
 
 
 def _gain(a: int, x: float, b: int, y: float) -> float:
-    """Return the samples/s that each rank adds, from `a` ranks with `x` samples/s to `b` with `y`."""
+    """Return the gain in samples/s per added rank: (y - x) / (b - a).
+
+    `a` ranks process `x` samples/s, and `b` ranks process `y`.
+    """
     return (y - x) / (b - a)
 
 

@@ -31,7 +31,10 @@ class Life:
 
     @property
     def startup_seconds(self) -> float:
-        """Seconds from the availability of instances to the start of the processes; to the end if none started."""
+        """Seconds from the availability of instances to the start of the processes.
+
+        If no processes started, the seconds to the end of the attempt.
+        """
         began = self.start.time if self.start else self.span.ended_at
         return _seconds(self.span.ready_at, began)
 

@@ -85,9 +85,10 @@ def steady(times: Iterable[StepTime]) -> list[StepTime]:
 
 
 def _surviving(records: Iterable[Record]) -> dict[int, dict[int, tuple[StepRecord, bool]]]:
-    """Return (record, is_first) by step and rank, without the steps that a restart discarded.
+    """Return a pair (record, is_first) for each step and rank, keyed by step and then by rank.
 
-    The record is the step's last one. `is_first` is whether the step is the first after a start.
+    Steps that a restart discarded are left out. `record` is the last record of the step on the rank. `is_first`
+    is true if the step is the rank's first after a start.
     """
     by_rank: dict[int, dict[int, tuple[StepRecord, bool]]] = defaultdict(dict)
     starting: set[int] = set()

@@ -153,9 +153,9 @@ def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
 
 
 def _shown(dots: Sequence[Dot], *, maximize: bool) -> list[float]:
-    """Return the objectives that set the chart's scale: the known ones that are not worse than `limit_of`.
+    """Return the objectives that set the chart's scale: the known ones up to the limit from `limit_of`.
 
-    The list is empty without known objectives.
+    Objectives that are worse than this limit are left out. The list is empty without known objectives.
     """
     known = [each.objective for each in dots if each.objective is not None]
     if not known:

@@ -94,9 +94,11 @@ OLD_NAMES: Mapping[str, str] = {
 
 
 def deepspeed_findings(value: object) -> Iterator[Finding]:
-    """Yield the faults of the hyperparameter `ds_config`: a mapping or its JSON text.
+    """Yield the faults of `value`, the hyperparameter `ds_config`.
 
-    Other text is a file name and is not checked: only the script can read the file.
+    The value must be a mapping, the text of a JSON object, or the name of a file. Text is the name of a file if
+    its first character, apart from white space, is not `{`. The file is not checked, because only the script
+    can read it.
     """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return

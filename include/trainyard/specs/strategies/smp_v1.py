@@ -116,7 +116,10 @@ class SmModelParallelV1:
 
     @property
     def degrees(self) -> dict[str, int]:
-        """The degrees that must fit the ranks: pipeline stages, tensor, sharded data parallel."""
+        """The degrees of pipeline, tensor and sharded data parallelism, by name: `pipeline`, `tensor`, `shard`.
+
+        The linter checks that products of these degrees divide the number of ranks.
+        """
         stages = self.parameters.get(
             "pipeline_parallel_degree", self.parameters.get("partitions", 1)
         )

@@ -105,11 +105,11 @@ def _watched(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the verdicts written during the training, and the names of the jobs not watched to their end.
 
-    For a job that was not watched to its end, the verdicts are those written before its watch failed.
+    If a job was not watched to its end, its verdicts are those written before its watch failed. The verdicts
+    come from the ranks' statistics or from the service's rules. If no job has any, the verdicts are None. In
+    this case the list of names is empty, unless `has_failed_watch` is set.
 
-    If no job has verdicts on its ranks' statistics or from the service's rules, the verdicts are None. The list
-    of names is then empty too, unless `has_failed_watch` is set. Without `output`, the
-    result is None and an empty list.
+    Without `output`, the result is (None, []).
     """
     if output is None:
         return None, []

@@ -109,9 +109,14 @@ class RegisterIfGoodOperator(RegisterModelOperator):
 
 
 def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:
-    """Return the metrics of the evaluation; without one, the final metrics that the service read from the log.
+    """Return the metrics of the evaluation or, if none ran, the final metrics of the training.
 
-    If the DAG's author replaced the evaluation, and that task returned nothing, the result is empty.
+    The service read the training's metrics from its log. If the DAG's author replaced the evaluation by another
+    task, and this task returned nothing, the result is empty.
+
+    Args:
+        context: Airflow's context of the task.
+        has_own_evaluation: whether the DAG's author replaced the evaluation.
     """
     evaluation = evaluation_result(context)
     if evaluation is None and has_own_evaluation:

@@ -19,9 +19,10 @@ FAILURE_XCOM_KEY = "failure"
 
 
 def note_start(context: Context) -> None:
-    """Push an XCom with the start (epoch seconds) and the number of the current try; an `on_execute_callback`.
+    """Push an XCom with the start (epoch seconds) and the number of the current try.
 
-    Airflow calls this again, with a new start, after each deferral. The first start of a try is kept.
+    Airflow calls this `on_execute_callback` at the start of a try, and again after each deferral, with a new
+    start. The first start of a try is kept.
     """
     ti: Any = context["ti"]
     # Without its index, a mapped task would get the notes of all its siblings.
