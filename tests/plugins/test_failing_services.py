@@ -42,7 +42,8 @@ pytestmark = [
 ]
 
 LONG = pytest.mark.skipif(
-    os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all", reason="takes minutes: make resilience"
+    os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all",
+    reason="takes minutes: make test-resilience",
 )
 CONTENT = bytes(range(256)) * 12_000
 COUNTS = (
