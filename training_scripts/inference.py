@@ -61,11 +61,14 @@ def output_fn(prediction: dict[str, Any], accept: str) -> tuple[str, str]:
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """Convert a ValueError to the toolkit's error with status 400; any other error has status 500.
+    """Convert a ValueError of the `with` block to the toolkit's error with status 400.
+
+    Other errors are not converted: the toolkit responds to them with status 500. Without the toolkit, no error
+    is converted.
 
     Raises:
-        ValueError: one was raised, and the toolkit is not installed.
-        BaseInferenceToolkitError: a ValueError was raised, and the toolkit is installed.
+        ValueError: the block raised this error, and the toolkit is not installed.
+        BaseInferenceToolkitError: the block raised a ValueError, and the toolkit is installed.
     """
     try:
         yield

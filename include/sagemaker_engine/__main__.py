@@ -113,9 +113,10 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds missing images.
+    """Return whether the engine builds missing images, from the value of the option `--build-images`.
 
-    The value is checked here because argparse does not check a default, which may come from the environment.
+    The default of the option can come from the environment. argparse does not check a default, so it is checked
+    here.
 
     Raises:
         ValueError: The value is not one of `BuildImages`.

@@ -64,7 +64,7 @@ class TrainingLine:
         return self.integer("step")
 
     def integer(self, key: str) -> int | None:
-        """Return the integer of a key; None if the key is absent or its text is not digits only."""
+        """Return the integer of a key; None if the key is absent, or if its text is not a sequence of digits."""
         text = self.values.get(key, "")
         return int(text) if text.isdecimal() else None
 

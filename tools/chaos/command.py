@@ -1,4 +1,7 @@
-"""`chaos`: one run on a separate stack under a seed's schedule of faults, and its audit."""
+"""`chaos`: one run of the DAG on a separate stack while faults occur, and the audit of this run.
+
+A seed determines the schedule of the faults.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
 def _struck_run(
     home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
 ) -> list[audit.AuditCheck]:
-    """Run the DAG once under the strikes; return the audit's checks that need the running stack."""
+    """Run the DAG once under the scheduled faults (`strikes`).
+
+    Return the results of the audit's checks that need the running stack.
+    """
     stack = Stack(home, print_line=display.print_line)
     try:
         api = bring_up(stack, dag_id=DAG_ID, display=display)

@@ -142,7 +142,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Send the engine all faults that it keeps until the training reaches their steps.
+        """Send the engine those faults that the engine itself delays until the training reaches their steps.
 
         After one call has succeeded, further calls have no effect.
         """
@@ -162,7 +162,8 @@ class FaultInjector:
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
         """Return the id of the process to kill, or None if it is not running.
 
-        The victim of a strike on workers is the worker that runs the strike's task, or otherwise any busy worker.
+        A strike on workers kills a worker that runs the strike's task. If no worker runs it, any busy worker is
+        killed.
         """
         if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])

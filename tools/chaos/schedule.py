@@ -178,7 +178,10 @@ def _moments(
 
 
 def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | None:
-    """Return the task whose start is the strike's moment, or None for a step of the training."""
+    """Return the task at whose start a strike of this kind occurs; None if it occurs at a step of the training.
+
+    A strike is one scheduled fault. `free` are the tasks, except `train`, at whose start no strike occurs yet.
+    """
     if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
         return draws.choice((TaskId.TRAIN, *free))
     is_service = kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER}

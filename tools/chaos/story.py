@@ -27,7 +27,9 @@ def story(
     began_at: float,
     tries: Mapping[str, int],
 ) -> Iterator[str]:
-    """Yield one line per executed strike: minutes after the run's start, the strike, and its cost.
+    """Yield one line per executed strike (a deliberate fault of the chaos run).
+
+    The line has the time since the run's start in minutes and seconds, the strike, and its cost.
 
     Args:
         blows: the executed strikes.

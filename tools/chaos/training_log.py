@@ -1,4 +1,7 @@
-"""Starts and progress of a training, from the logs of all its jobs, and the cost of a fault (strike)."""
+"""Progress of a training, read from the logs of all its jobs, and the cost of a fault (strike).
+
+The progress lines also report each start of the training's processes.
+"""
 
 from __future__ import annotations
 

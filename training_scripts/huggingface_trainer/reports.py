@@ -61,9 +61,14 @@ class Reports(TrainerCallback):
         self._alive = ExitStack()
 
     def keep_alive(self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S) -> None:
-        """Begin a phase: report the run as alive from a thread until the phase ends, for at most `at_most_s` seconds.
+        """Begin a phase, and print heartbeats until it ends.
 
-        A phase is the setup, the first step or a save. It ends at `close`, or at the next call of this method.
+        A phase is the setup, the first step or a save. It ends at `close`, or at the next call of this method. A
+        thread prints the heartbeats.
+
+        Args:
+            step: step that the heartbeats name, if any.
+            at_most_s: seconds after which the heartbeats end even if the phase continues.
         """
         self.close()
         self._alive.enter_context(self._metrics.kept_alive(step, at_most_s=at_most_s))

@@ -101,7 +101,7 @@ class ParameterServers:
         return StepResult(loss=float(means[0]), norm=float(norm), is_stopping=stops)
 
     def leave(self) -> None:
-        """Return at once: workers serve until the coordinator has ended."""
+        """Return without a wait for the other hosts, because the workers serve until the coordinator has ended."""
 
 
 def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:

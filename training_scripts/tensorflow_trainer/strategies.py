@@ -181,14 +181,17 @@ class Replicated:
 def choose(
     tf_config: str, *, num_replicas: int, num_threads: int, stop: StopRequest
 ) -> TensorFlowStrategy | None:
-    """Return the strategy of `TF_CONFIG`; on a worker of parameter servers, serve until the end and return None.
+    """Return the strategy of `TF_CONFIG`, or serve as a worker and return None.
+
+    If the cluster has parameter servers and this process is one of its workers, the function serves until the
+    coordinator has ended, and returns None.
 
     Args:
         tf_config: the variable's JSON text, empty without a cluster.
-        num_replicas: replicas of a single host without GPUs; with GPUs each GPU is a replica.
+        num_replicas: replicas of a single host without GPUs. On a host with GPUs, each GPU is a replica.
         num_threads: threads per operation; 0 for TensorFlow's default.
-        stop: its handler is installed again if hosts coordinate, since TensorFlow's preemption notifier replaces the
-            handler of SIGTERM.
+        stop: the process's stop request. In a cluster of several workers without parameter servers, its handler
+            of SIGTERM is installed again, because TensorFlow's preemption notifier replaces it.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     config = json.loads(tf_config or "{}")

@@ -481,8 +481,10 @@ class Run:
         """Report the run as alive from the end of the training until the process ends.
 
         In this time a script may merge or write a model, for example. The reports end after at most
-        `SETUP_TIMEOUT_S` seconds. Nothing is reported outside of training jobs, or if `start` began the run,
-        because such a run ends with the process.
+        `SETUP_TIMEOUT_S` seconds.
+
+        Nothing is reported if the process does not belong to a training job, or if `start` began the run. A run
+        that `start` began ends only when the process ends.
         """
         if JOB_VARIABLE not in os.environ or self._is_of_process:  # no training job, or its end
             return

@@ -1,4 +1,7 @@
-"""Stored faults of S3 requests, from HTTP clients and from the agent that moves a job's data."""
+"""Lookup of the stored fault that applies to an S3 request.
+
+The request comes from an HTTP client, or from the agent that moves a job's data.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please 
 
 
 def data_failure(what: str, error: InputDataError) -> str:
-    """Return the FailureReason if a job's data was not available: InternalServerError or ClientError.
+    """Return the FailureReason of a job whose data was not available.
+
+    The reason begins with InternalServerError if the service is at fault, otherwise with ClientError. `what` is
+    the text for the failed action, such as `Data download failed`.
 
     Example: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.
     """

@@ -1,4 +1,4 @@
-"""Time limits of a job over all its attempts, and the part of them that its history has used."""
+"""Limits on a job's time and retries over all its attempts, and the counts of its attempts and retries."""
 
 from __future__ import annotations
 

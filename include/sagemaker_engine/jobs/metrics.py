@@ -22,7 +22,7 @@ class MetricScraper:
     def __init__(self, definitions: Sequence[Mapping[str, str]], folder: Path) -> None:
         """Compile the definitions. Values are appended to the metrics file in the job's folder.
 
-        `final` includes the values that an earlier runner of the job wrote to this file.
+        The method `final` also returns metrics that an earlier runner of the job wrote to this file.
         """
         self._patterns = [(each["Name"], _compile(each["Regex"])) for each in definitions]
         self._path = folder / FILE_NAME

@@ -107,7 +107,7 @@ class LogsApi:
         return {"events": [_event(event) for event in page.events], **_tokens(page)}
 
     def filter_events(self, call: Call) -> dict[str, Any]:
-        """Return one page of the events of several streams that match a pattern."""
+        """Return one page of the events that match a pattern, from several streams."""
         group = self._group(call)
         return filter_events(self.folder, group, call.request)
 

@@ -60,7 +60,10 @@ def check_plans(tables: PlanTables, request: Mapping[str, Any], *, now: float) -
 
 
 def _plans_of(request: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Yield the ARN of each plan with the (instance type, count) pairs that the job runs in it."""
+    """Yield the ARN of each training plan that the request names, with a list of (instance type, count) pairs.
+
+    The pairs are the instances that the job uses in that plan.
+    """
     resources = request.get("ResourceConfig") or {}
     count = resources.get("InstanceCount", 1)
     for each in resources.get("InstancePreferences") or ():

@@ -36,7 +36,9 @@ def cut_cables(holder: int, indices: Sequence[int]) -> None:
 
 
 def mend_cables(holder: int, indices: Sequence[int]) -> None:
-    """Attach the virtual cables (veth) of these instances to the bridge again.
+    """Attach the virtual cables (veth) of instances to the bridge again, after `cut_cables`.
+
+    `holder` is the id of the cluster process. `indices` are the indices of the instances.
 
     Raises:
         OSError: The kernel rejects it.
@@ -87,12 +89,13 @@ def main(pid: str, action: str, *arguments: str) -> None:
 
 
 def _fill(path: str) -> None:
-    """Fill the volume: shrink it to the size of its content, so that no space is left.
+    """Fill the volume by shrinking it to the size of its content, so that no space is left.
 
-    A concurrent write may enlarge the content before the kernel checks the new size. The step is then repeated.
+    A concurrent write may enlarge the content before the kernel checks the new size. The kernel then rejects
+    the size as too small, and the step is repeated.
 
     Raises:
-        OSError: The kernel rejects the new size at the last try, or for another reason.
+        OSError: The kernel rejects the size as too small at the last try, or rejects it for another reason.
     """
     for tries_left in reversed(range(FILL_TRIES)):
         status = os.statvfs(path)

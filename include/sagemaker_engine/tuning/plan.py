@@ -116,10 +116,13 @@ def read_definitions(request: Mapping[str, Any]) -> tuple[Definition, ...]:
 def read_hyperband(
     config: Mapping[str, Any], definitions: tuple[Definition, ...]
 ) -> Hyperband | None:
-    """Return Hyperband with its smallest and largest resource.
+    """Return the settings of Hyperband: the smallest and the largest resource of a training.
 
-    If the request does not give MaxResource, it is the largest number of epochs in the definitions' static
-    hyperparameters (EPOCH_KEYS). If a definition then has no such number, the result is None.
+    If the request has MaxResource, it is the largest resource. Otherwise, the number of epochs is read from
+    each definition's static hyperparameters (EPOCH_KEYS):
+
+    - If every definition has such a number, the largest of these numbers is the largest resource.
+    - If a definition has no such number, the result is None.
     """
     given = config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
     highest = given.get("MaxResource")

@@ -235,7 +235,10 @@ def _number(name: str, key: str, text: str, kind: RangeKind) -> float:
 
 
 def _resolve(given: Range) -> Range:
-    """Return the range with the scale that Auto selects."""
+    """Replace the scaling type Auto of a range by the scaling type that Auto selects; return the new range.
+
+    A range with another scaling type is returned unchanged.
+    """
     if given.scaling is not RangeScaling.AUTO:
         return given
     wide = given.low > 0 and given.high / given.low >= AUTO_LOGARITHMIC_RATIO

@@ -52,7 +52,7 @@ def training_request(
 
 
 def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig of a definition's trials.
+    """Return the ResourceConfig of the trials of a training job definition (`template`).
 
     If the definition gives several instance types (InstanceConfigs), the first one is used.
     """

@@ -79,7 +79,11 @@ class Keeper:
         self._seen_at = time.monotonic()
 
     def is_needed(self) -> bool:
-        """Return whether the owner or an engine is running, or was within the last `ABSENCE_S` seconds."""
+        """Return whether an engine still needs the parent.
+
+        This is so if an engine or the process that started the parent (`owner`) is running, or was running within
+        the last `ABSENCE_S` seconds.
+        """
         now = time.monotonic()
         if is_alive(*self._owner) or is_flock_held(self._lock):
             self._seen_at = now

@@ -301,9 +301,10 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
 
 
 def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
-    """Yield the errors of an evaluation in the training's last step, which has no processing job.
+    """Yield the errors of an evaluation that runs in the training's last step.
 
-    Settings of a processing job must not be set. The samples may take at most half of the training's `max_run_s`.
+    Such an evaluation has no processing job, so the settings of a processing job must not be set. The estimated
+    time to evaluate the samples may be at most half of the training's `max_run_s`.
     """
     for name in _OF_THE_JOB:
         if getattr(conf, name) is not None:

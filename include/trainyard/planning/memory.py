@@ -143,9 +143,9 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
 
 
 def _in_flight(stage: int, mesh: Mesh, batching: Batching) -> int:
-    """Return the number of a stage's micro batches that are between forward and backward pass under 1F1B.
+    """Return how many micro batches of a stage are between their forward and backward pass under 1F1B.
 
-    With p stages it is at most p in the first and 1 in the last.
+    With p pipeline stages, the first stage has at most p such micro batches, and the last stage has 1.
 
     Source: Korthikanti et al. 2022, section 4.2.3.
     """

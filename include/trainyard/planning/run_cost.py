@@ -131,7 +131,11 @@ def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
 
 
 def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) -> float:
-    """Return the budget minus one attempt of each job other than the training, at least a cent."""
+    """Return the part of the budget in USD that is left for the training, at least 0.01.
+
+    It is the budget minus the cost of the other jobs, each with one attempt at its highest cost. A job whose
+    cost is unknown is not subtracted.
+    """
     others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
     return max(0.01, budget_usd - sum(each for each in others if each is not None))
 

@@ -315,9 +315,11 @@ class _Stream:
             self._read(file, line, previous=previous)
 
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
-        """Return the bytes of `data`, the start of a file, that were not read yet.
+        """Return the bytes of `data` that were not read yet, for a file that is read again from its beginning.
 
-        If the file was replaced since the last poll, all bytes are new.
+        A file is read again (`is_doubted`) if it may have been replaced, or if its header is needed again. `data`
+        begins at the file's first byte. If its header differs from the earlier one, the file was replaced, and all
+        bytes are new.
         """
         file.is_doubted, file.settled = False, file.size
         if file.is_same(data):

@@ -156,5 +156,5 @@ class Rule(ABC):
         return Stateless(self.judge)
 
     def judge(self, record: Any) -> Iterable[Judgement]:
-        """Return the judgements for one record, independent of all others."""
+        """Return the rule's judgements on one record. They do not depend on other records."""
         raise NotImplementedError

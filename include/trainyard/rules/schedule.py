@@ -75,7 +75,11 @@ class _LRSanity(RuleState[Record]):
         )
 
     def _certain_fault(self, step: int, rate: float) -> str | None:
-        """Return the fault of a rate that is invalid in any schedule or differs from the declared one, or None."""
+        """Return the fault if the rate is certainly wrong, otherwise None.
+
+        A negative or non-finite rate is wrong in any schedule. If a schedule is declared, a rate is also wrong if
+        it differs from the schedule's rate at this step by more than `tolerance` times the schedule's peak rate.
+        """
         if not math.isfinite(rate) or rate < 0:
             return f"the learning rate is {rate:g}"
         declared = declared_rate(self._facts, step)

@@ -37,9 +37,9 @@ def s3_dataset(uri: str, *, version: str | None = None) -> LineageDataset:
 
 
 def model_package_dataset(arn: str, *, version: str | None = None) -> LineageDataset:
-    """Return the data set of a version in the model registry.
+    """Return the OpenLineage data set that represents a model package, a version in the model registry.
 
-    OpenLineage has no rule for SageMaker; this follows its rule for AWS Glue. Worked:
+    OpenLineage has no naming rule for SageMaker, so the names follow OpenLineage's rule for AWS Glue. Worked:
     `arn:aws:sagemaker:eu-west-1:111122223333:model-package/group/1` has the namespace
     `arn:aws:sagemaker:eu-west-1:111122223333` and the name `model-package/group/1`.
     """

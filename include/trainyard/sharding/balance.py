@@ -104,7 +104,11 @@ def _balance_tokens(
 
 
 class _RowShares:
-    """Assignment of each row to the shard into which its middle token falls; no shard stays empty."""
+    """Assignment of each row to a shard; no shard stays empty.
+
+    The split's tokens are divided into consecutive spans of equal length, one per shard. A row belongs to the
+    span that contains its middle token, unless a shard would then stay empty.
+    """
 
     def __init__(self, *, num_rows: int, num_tokens: int, num_shards: int) -> None:
         self._num_rows, self._num_tokens, self._num_shards = num_rows, num_tokens, num_shards

@@ -296,7 +296,8 @@ def _carriage_returns(file: SourceFile) -> DataError:
 def _split_rows(text: str, delimiter: str, *, first_line: int, is_single: bool) -> _Records:
     """Return the rows of csv text, each with the line on which it starts.
 
-    Empty lines are left out. If the table has a single column (`is_single`), they are rows with an empty field.
+    An empty line is a row with one empty field if the table has a single column (`is_single`). Otherwise it is
+    left out.
     """
     rows, line = [], first_line
     lines = whole_lines(io.StringIO(text, newline=""))

@@ -246,10 +246,12 @@ def _left_out_links(root: Path, pattern: str, folders: set[Path]) -> set[Path]:
 
 
 def _links_in(folders: set[Path]) -> set[Path]:
-    """Return the linked folders among the entries of folders.
+    """Return the symbolic links to folders that are directly inside the given folders.
+
+    A given folder that does not exist is skipped.
 
     Raises:
-        DataError: a folder cannot be listed.
+        DataError: the permission to list one of the given folders is missing.
     """
     links = set()
     for folder in sorted(folders):

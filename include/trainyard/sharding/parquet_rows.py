@@ -1,4 +1,4 @@
-"""Reader of Parquet files: record batches of bounded rows and bytes, streamed page by page."""
+"""Reader of Parquet files: it streams pages, and yields record batches of a limited number of rows and bytes."""
 
 from __future__ import annotations
 
@@ -238,7 +238,8 @@ def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
     """Return the size of the named columns in bytes, encoded but not compressed.
 
-    Ids in lists are counted at their decoded size, because a dictionary stores small ids in a fraction of it.
+    Ids in lists are counted with their decoded size if that is larger, because Parquet's dictionary encoding
+    stores small ids in a fraction of their decoded size.
     """
     chunks = [group.column(at) for at in range(group.num_columns)]
     return sum(

@@ -177,12 +177,12 @@ def add_value(
 
 
 def numbers_of(field: Field, dtype: np.dtype[Any]) -> list[Any]:
-    """Return the numbers of a field, which has a single number or several packed ones.
+    """Return the numbers of a field: either one number, or several that are packed into bytes.
 
-    Whole numbers are varints, floats have a fixed size.
+    Whole numbers are varints. Floats have a fixed size.
 
     Raises:
-        ValueError: the field does not have numbers of this type.
+        ValueError: the field does not have numbers of type `dtype`.
     """
     wire_type = VARINT if dtype.kind in "iu" else {4: FIXED32, 8: FIXED64}[dtype.itemsize]
     if field.wire_type not in {wire_type, BYTES}:

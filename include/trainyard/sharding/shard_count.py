@@ -11,15 +11,17 @@ if TYPE_CHECKING:
 
 
 def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
-    """Return the number of train shards: `num_shards` of the settings, or a derived number if that is 0.
+    """Return the number of train shards: `num_shards` of the settings, or a derived number if `num_shards` is 0.
+
+    The number of readers is instances x processes x loader workers. The derived number is the smallest multiple
+    of the number of readers that gives shards of at most `target_shard_bytes` on average.
 
     Args:
-        settings: settings of the shards. The derived number is the smallest multiple of the number of readers with
-            which a shard has at most `target_shard_bytes` on average.
+        settings: settings of the shards.
         train_bytes: expected bytes of the train split's shards.
 
     Raises:
-        SpecError: `num_shards` is not a multiple of instances x processes x workers.
+        SpecError: `num_shards` is not a multiple of the number of readers.
     """
     readers = settings.num_readers
     if settings.num_shards == 0:

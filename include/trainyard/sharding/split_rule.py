@@ -37,7 +37,7 @@ class SplitRule:
 
     @classmethod
     def of(cls, settings: ShardSettings) -> SplitRule:
-        """Return the rule of the settings of a data set."""
+        """Return the split rule with the fractions of a data set's settings."""
         return cls(
             validation_fraction=settings.validation_fraction,
             test_fraction=settings.test_fraction,

@@ -70,7 +70,10 @@ class ColumnMoments:
     def absorb(
         self, count: int, mean: float, squares: float, scale: float = 1.0, num_infinite: int = 0
     ) -> None:
-        """Merge the `sums` of other moments into these."""
+        """Merge the moments of another `ColumnMoments` into this one.
+
+        The arguments are the items of the other object's property `sums`, in the same order.
+        """
         self.num_infinite += num_infinite
         if count == 0:
             return
@@ -118,7 +121,10 @@ class DistinctValues:
         self._seen: set[int | float] = set()
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Add a batch of values, shape (num_values,); ignore it if there are already too many."""
+        """Add the distinct values of a batch of shape (num_values,).
+
+        The batch is ignored if more than `MAX_CLASSES` distinct values are already stored.
+        """
         if len(self._seen) <= MAX_CLASSES:
             known = np.array(list(self._seen), dtype=values.dtype)
             self._seen.update(np.unique(values[~np.isin(values, known)]).tolist())

@@ -38,7 +38,7 @@ def is_adapter(objects: Objects, prefix: str) -> bool | None:
 
 
 def _decided(paths: Iterable[str]) -> bool | None:
-    """Return True if the first model file is of an adapter, False if of a whole model.
+    """Return True if the first model file belongs to an adapter, and False if it belongs to a whole model.
 
     Return None if no path is a model file.
     """

@@ -177,7 +177,9 @@ def _known_part(cls: type[Any], values: Mapping[str, Any], *, unset: set[str]) -
 
 
 def _known_findings(part: Any) -> Iterator[Finding]:
-    """Yield the findings of each check of a partial instance, up to the first read of an unset field.
+    """Yield the findings of the checks of a partial instance.
+
+    A check ends when it first reads an unset field. The next check then begins.
 
     Raises:
         AttributeError: a check reads an attribute that does not exist.

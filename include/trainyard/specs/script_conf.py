@@ -70,8 +70,9 @@ class ScriptConf(BaseRunConf, FromMapping):
         evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
         evaluation_inputs: further inputs of the evaluation's job: mapping from name to `s3://...`. Each is
             mounted at /opt/ml/processing/input/<name>.
-        inference_entry_point: script of the handlers in `code/` of model.tar.gz, for a serving image with AWS's
-            inference toolkit; None = the image's own handlers.
+        inference_entry_point: script with the handlers of the served model, such as model_fn. The training
+            script must save it in `code/` of model.tar.gz. A serving image with AWS's inference toolkit runs
+            it. None = the image's own handlers.
         inference_content_types: content types of the requests that the served model accepts.
         inference_instance_types: instance types that endpoints and batch transform may use; empty = not stated.
     """

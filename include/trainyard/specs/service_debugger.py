@@ -1,4 +1,7 @@
-"""Evaluator of a training's rules: SageMaker's Debugger and Profiler, or Trainyard's evaluator."""
+"""Setting that selects the evaluator of a training's rules, and checks of it and of the number of rules.
+
+The evaluator is SageMaker with its Debugger and Profiler, or Trainyard's own evaluator.
+"""
 
 from __future__ import annotations
 

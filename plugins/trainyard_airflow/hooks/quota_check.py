@@ -19,13 +19,13 @@ _MOST_PAGES = 100
 
 
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
-    """Yield a finding for each quota that is too small, and a warning if the quotas cannot be read.
+    """Yield a finding for each quota that is too small or not listed, and a warning if the quotas cannot be read.
 
-    The finding is an error, with two exceptions that are warnings:
+    A quota that is too small is an error. If it belongs to an entry of `capacity_ladder`, and another entry
+    fits its own quota, it is a warning.
 
-    - An entry of `capacity_ladder` does not fit its quota, but another entry fits.
-    - The service does not list the quota. The region may lack the instance type, but this is not certain:
-      Service Quotas omits some quotas that were never changed.
+    A quota that the service does not list is a warning. The region may lack the instance type, but this is not
+    certain: Service Quotas omits some quotas that were never changed.
     """
     try:
         values = asked(

@@ -83,15 +83,15 @@ class TeamSpend:
         self._objects = S3Objects(self._client)
 
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
-        """Reserve a run's amount in its team's budget, or yield a finding if it does not fit.
+        """Reserve an amount for a run in its team's monthly budget, or yield a finding if the amount does not fit.
 
         The amount is written to the run's spend record before the records of the other runs are read. Otherwise two
         runs that start at the same time could both reserve the rest of the budget. If the amount does not fit, the
-        run's earlier record is restored. Money that the run spent before it was cleared counts as well. Nothing is
-        reserved if the team has no budget.
+        run's earlier record is restored. If the run was cleared and starts again, the money that it spent before
+        counts as well. Nothing is reserved if the team has no budget.
 
         Args:
-            spend: the run's spend record. None, for a connection without a team, yields a finding.
+            spend: the run's spend record. None if the connection has no team; a finding is then yielded.
             needed_usd: upper estimate of the run's cost; None if its price is unknown.
         """
         limits = self._clients.job_limits

@@ -14,11 +14,14 @@ from trainyard_airflow.jobs.model_trainer import TrainerFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OmittedFields:
-    """Values of the fields that a mapping may omit, as functions, because some of them need the connection.
+    """Functions that return values for the fields that a spec's mapping omits.
+
+    They are functions because some of the values need the connection, which is known at run time only.
 
     Attributes:
         role: returns the role to use; its argument is the mapping's `role` or None.
-        folder: returns the S3 prefix of a folder of the run.
+        folder: returns the S3 prefix of a folder of the run; its argument is the folder, such as
+            `tuning/output`.
         checkpoints: returns the S3 prefix of the task's checkpoints.
     """
 

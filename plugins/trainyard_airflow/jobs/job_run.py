@@ -421,10 +421,10 @@ class JobRun:
         time.sleep(backoff_s(submits))
 
     def _follow(self, name: str, facts: dict[str, Any], *, was_attached: bool = False) -> Follow:
-        """Return the wait for a job that runs.
+        """Return the step in which the task waits for the end of a running job.
 
         Raises:
-            JobStoppedError: the task was ended meanwhile; the job was stopped.
+            JobStoppedError: the task was ended before this step was returned, so the job was stopped.
         """
         self.waits_for = name
         if self.is_killed:

@@ -127,7 +127,7 @@ class JobType(ABC):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the capacity and the limits of the task's next job; no limits in this class.
+        """Return the capacity and the limits of the task's next job. The base class returns no limits.
 
         Args:
             earlier: the task's earlier jobs, all ended, oldest first.

@@ -153,13 +153,11 @@ def trainer_job(
 
 
 def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
-    """Return the spec with `distribution`, for the linter.
+    """Return the spec with `distribution`, from which the linter learns how the SDK's driver starts the ranks.
 
-    The field shows the linter how the SDK's driver starts ranks.
-
-    The spec is returned unchanged if `distribution` is empty, or if it would make the spec invalid. Examples
-    are a spec with several instance groups that all get ranks, and a spec with a channel `code` and network
-    isolation.
+    The spec is returned unchanged if `distribution` is empty, or if the spec would be invalid with it. It would
+    be invalid, for example, with several instance groups that all get ranks, or with a channel `code` together
+    with network isolation.
     """
     if not distribution:
         return spec

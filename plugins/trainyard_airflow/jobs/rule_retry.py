@@ -64,9 +64,11 @@ def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy
 
     `CONTINUE` resumes the training unchanged from the end of the last job.
 
-    - If the retry asks a person, the remedy is the person's choice. Without a choice, or for `END`, it is `CONTINUE`.
-    - Otherwise the first `retry.most` stops get the retry's action, and later ones get `CONTINUE`. A stop that
-      ended the task until somebody cleared it (`is_verdict`) is counted, too, but always gets `CONTINUE`.
+    - If the retry asks a person, the remedy is the person's choice. Without a choice, or for `END`, it is
+      `CONTINUE`.
+    - Otherwise the first `retry.most` stops get the retry's action, and later ones get `CONTINUE`. If the task
+      ended with a stop and was cleared later (`is_verdict`), this stop gets `CONTINUE`, but counts toward
+      `retry.most`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
@@ -185,7 +187,10 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
 
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
-    """Copy the statistics beside the checkpoints at `source` to the same place at `target`, for the next job's rules.
+    """Copy the statistics of earlier jobs for the rules of the next job.
+
+    `source` is the checkpoint prefix of the last job, and `target` is that of the next job. The statistics are
+    copied from the statistics prefix of `source` to the statistics prefix of `target` (`place_variables`).
 
     Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, a warning is
     logged, and the next job starts without the statistics that were not copied.

@@ -129,8 +129,8 @@ class RuleStopPolicy(EndPolicy):
         Args:
             chosen: the remedy.
             by: the person who chose it, or a text that explains why the plan's default applies.
-            result: result of the stopped job, from the question.
-            verdict: verdict on the stopped job, from the question.
+            result: result of the stopped job, as stored with the question to the person.
+            verdict: verdict on the stopped job, as stored with the question to the person.
 
         Raises:
             TrainingRunError: the service rejected the tag, and nothing was started.

@@ -44,12 +44,15 @@ class RuleStops:
         return None if stop is None else (stop, "")
 
     def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
-        """Return the stop of a job by a rule, or by its script at a non-finite value; None without such a stop or job.
+        """Return the stop of a job that a rule stopped, or that its own script stopped at a non-finite value.
+
+        The result is None if the job does not exist, or was not stopped in either way.
 
         Args:
             name: name of the job.
-            is_verdict: whether the stop was the task's result; stored in the returned object.
-            asks: whether the task asks a human after a stop. If not, no chosen remedy is looked for.
+            is_verdict: whether the stop was the task's result. It is stored in the returned object.
+            asks: whether the task asks a human after a stop. If so, the returned object has the remedy that a human
+                chose, or None if nobody chose. Otherwise the remedy is not looked up, and is None.
         """
         job = self.jobs.service.describe(name)
         if job is None:

@@ -101,12 +101,14 @@ class TuningJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the cost of the earlier searches and the next one's time limit, and log its possible cost.
+        """Return the cost of the earlier searches, and the time limit of the next search if there is a cost cap.
+
+        The highest possible cost of the next search is logged.
 
         Raises:
             SpecError: there is a budget or a cost cap, but the price of the instances is unknown.
-            BudgetExceededError: the cost so far plus the largest cost of one trial exceeds the budget, or the rest of
-                the cost cap is too small.
+            BudgetExceededError: the cost so far plus the largest cost of one trial exceeds the budget, or the rest
+                of the cost cap is too small.
         """
         spec = self.spec
         paid, found = self._paid_usd(earlier), estimate(spec)

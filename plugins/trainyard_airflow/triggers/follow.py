@@ -288,7 +288,11 @@ class FedLook(Look):
 
     @property
     def _is_overdue(self) -> bool:
-        """True if a job that is in no listing must be described again."""
+        """True if at least 15 seconds (`_UNLISTED_S`) have passed since the last Describe of the job.
+
+        Before the first Describe, the time counts from the follower's start. If the property is true, a job that is
+        in no listing of the feed must be described.
+        """
         return time.monotonic() >= self.described_at + _UNLISTED_S
 
     def _next_due_at(self, snapshot: JobSnapshot) -> float:

@@ -78,7 +78,7 @@ class FeedState:
 
     @property
     def phase(self) -> str:
-        """The secondary status, or the status of a kind without one."""
+        """The job's secondary status, or its status if jobs of its kind have no secondary status."""
         return self.secondary_status or self.status
 
 
@@ -181,10 +181,13 @@ _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, JobKind]
 async def subscribed(
     connection: ConnectionArguments, kind: JobKind, subscription: Subscription
 ) -> AsyncIterator[JobFeed]:
-    """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
+    """Subscribe to a feed while the `async with` block runs, and yield the feed.
 
-    The first subscription creates the feed. The end of the last subscription closes the feed, and waits until the
-    feed's clients are closed: if the loop ended meanwhile, a client that is being opened would leave its sockets open.
+    Each event loop has one feed per connection and kind of job. The first subscription creates the feed, and
+    the end of the last one closes it.
+
+    The end of the last subscription also waits until the feed's clients are closed. Otherwise the loop could
+    end while a client is being opened, and the client's sockets would stay open.
     """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind

@@ -21,10 +21,10 @@ _LAST_LINES = 1_000
 class LogTail:
     """Reader of one job's log streams, with its position in each stream.
 
-    `new_lines` lists the streams if its caller requests it. While fewer than `num_streams` are known, some
-    reads list them even without a request: the 1st, 2nd, 4th, ... 32nd read since the last request, then every
-    32nd. Not every read lists them, because the account's limit of DescribeLogStreams is a few calls per
-    second.
+    A call of `new_lines` lists the streams if the caller requests this. While fewer than `num_streams` streams
+    are known, some calls without such a request list them, too. Counted from the last request, these are the
+    1st, 2nd, 4th, 8th, 16th and 32nd call, and then every 32nd. Not every call lists the streams, because the
+    account's limit of DescribeLogStreams is a few calls per second.
 
     Attributes:
         group: the log group.

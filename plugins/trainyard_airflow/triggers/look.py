@@ -222,10 +222,11 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Count a failed attempt to read the log, and raise its error, so that the poll is retried.
+        """Count a failed attempt to read the log, then raise or log its error.
 
-        After one rejection, or 8 failures in a row, the error is logged instead, and the job is followed without
-        its log.
+        The error is logged, and the job is followed without its log, if the service rejected the call permanently
+        (`is_refusal`), or if this is the 8th failure in a row. Otherwise, the error is raised, so that the poll is
+        retried.
         """
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)

@@ -37,7 +37,10 @@ def document_uri(snapshot: JobSnapshot, *, name: str = DOCUMENT_NAME) -> str:
 
 
 def document_below(output_path: str, job_name: str, *, name: str = DOCUMENT_NAME) -> str:
-    """Return the S3 address of the rules' verdicts on a job, from its output path and name."""
+    """Return the S3 address of a document with the rules' verdicts on a job, below the job's output path.
+
+    `name` is the name of the document, by default rule-output/rules.json.
+    """
     return f"{output_path.rstrip('/')}/{job_name}/{name}"
 
 

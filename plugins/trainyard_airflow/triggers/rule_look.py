@@ -50,12 +50,12 @@ async def watch_job(
 
     If the job does not exist within `absent_s` seconds, return `{"absent": name}`.
 
-    If a service does not answer, fails or rejects the credentials, the poll is repeated with growing waits and
-    without limit. The job continues meanwhile.
+    A poll can fail because a service is unreachable, throttles, has an internal error or rejects the
+    credentials. It is then repeated without limit, after growing waits. The job continues meanwhile.
 
     Raises:
-        TrainingRunError: the service rejected several consecutive polls, or a line of the statistics is
-            invalid.
+        TrainingRunError: the service rejected several consecutive polls for another reason, or a line of the
+            statistics is invalid.
     """
     clients = RenewedClients(connection, "sagemaker", "s3")
     gives_up_at = time.time() + absent_s
@@ -150,7 +150,7 @@ class RuleLook:
         return JobSnapshot.from_describe(answer)
 
     async def _read(self, snapshot: JobSnapshot) -> None:
-        """Evaluate the new statistics in bounded steps, and add the reactions to the findings."""
+        """Evaluate the new statistics in bounded steps; store each new issue, with its reaction, in the findings."""
         elsewhere = judged_elsewhere(snapshot.rule_evaluations)
         if self._live is None or self._elsewhere - elsewhere:
             # If the service gave up a rule, all statistics are read again; known issues are not reported twice.

@@ -117,9 +117,11 @@ class RulesTrigger(StoredTrigger):
             absent_s = watch.plan.absence_s(absent_s)
 
     async def _waits_on(self, task: ObservedTask | None) -> bool:
-        """Return whether to wait again for the job, because its task waits for a retry or an answer, or has not begun.
+        """Return whether to wait for the missing job once more.
 
-        In `dag.test()`, a task that has not begun is not awaited, because it would run only after this trigger.
+        The result is True if the job's task waits for a retry, a reschedule or an answer, or has not begun. In
+        `dag.test()` it is False for a task that has not begun, because that task would run only after this trigger.
+        Without a task, it is False.
         """
         if task is None:
             return False

@@ -100,10 +100,14 @@ class RowTokenizer:
         self._marked = _marked_template(tokenizer)
 
     def samples(self, row: dict[str, Any], *, method: str, where: str) -> list[Tokens]:
-        """Return a row's samples without truncation: one, or for DPO the chosen and the rejected answer.
+        """Return a row's samples without truncation.
+
+        A row has one sample. With the method `dpo` it has two, first for its chosen and then for its rejected
+        answer.
 
         Raises:
-            FineTuningError: as `tokens`.
+            FineTuningError: `tokens` rejects a sample; or, with `dpo`, the row's `prompt`, `chosen` and `rejected`
+                are neither all texts nor all lists of messages.
         """
         answers = answers_of(row, where=where) if method == "dpo" else [row]
         return [self.tokens(each, where=where) for each in answers]
@@ -207,7 +211,7 @@ class RowTokenizer:
     def _check_losses(
         self, messages: Sequence[Message], *, tools: Any, render: Render, where: str
     ) -> None:
-        """Reject a conversation of which the template leaves out a part.
+        """Reject a conversation if the chat template leaves out a part of it.
 
         Raises:
             FineTuningError: a message, a tool call or the tools are not in the rendered text.
@@ -262,9 +266,10 @@ class RowTokenizer:
     ) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of a conversation, and the character span of each message to learn.
 
-        `learned` has the indexes of these messages. A span is (begin, end). It begins after the generation
-        prompt of its message. A template may render the last message without this prompt. Its span then
-        begins at the first character that differs from the prompt, as in TRL's DPO.
+        `learned` has the indexes of these messages. A span is (begin, end). It begins after the generation prompt
+        of its message. Some templates render the last message of a conversation without this prompt. The span of
+        this message then begins at the first character at which the rendered text differs from the prompt, as in
+        TRL's DPO.
 
         Raises:
             FineTuningError: the template renders a message differently if other messages follow.

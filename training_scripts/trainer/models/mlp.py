@@ -35,9 +35,10 @@ class MLPConfig:
 class MLP(nn.Module):
     """Perceptron that maps numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
 
-    Numbers are float64, because a column such as a time in unix seconds has differences that float32 does not show.
-    They are standardized before they are cast to the dtype of the weights. A number that is then NaN or infinite is
-    missing: it becomes the mean and sets an indicator. A missing category (-1) has its own embedding.
+    Numbers are float64, because a column such as a time in unix seconds has differences that float32 does not
+    show. They are standardized before they are cast to the dtype of the weights. If a number is NaN or infinite
+    after the cast, it counts as missing. It is replaced by the mean, and an additional input marks it as
+    missing. A missing category (-1) has its own embedding.
     """
 
     def __init__(self, config: MLPConfig) -> None:

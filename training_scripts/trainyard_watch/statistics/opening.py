@@ -82,12 +82,12 @@ def open_statistics(
     """Return the statistics emitter of this start; every rank must call it. Files of earlier starts are kept.
 
     Args:
-        setting: `on`, `off`, or JSON of collection -> its parameters.
+        setting: `on`, `off`, or a JSON object that maps the name of each collection to its parameters.
         paths: folders of the container.
         ranks: ranks of the job.
         tensors: the model's parameters.
-        model: model whose activations are observed; None for none. A compiled model must not be passed, since hooks
-            would cause a recompilation.
+        model: model whose activations are observed; None to observe none. A compiled model must not be passed,
+            since hooks would cause a recompilation.
         start: start of the processes.
         checksums: checksums of replicated parameters; None without replicas.
     """

@@ -181,7 +181,10 @@ class Shipper:
         return len(list(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.closed")))
 
     def _take(self) -> bool:
-        """Read the complete lines written since the last call, part by part; return whether the files have more."""
+        """Read the complete lines written since the last call. Return whether the files may have more lines.
+
+        The parts of each rank's file are read in order.
+        """
         is_behind = False
         parts: dict[str, list[Path]] = {}
         for path in sorted(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.part-*.jsonl")):

@@ -1,4 +1,4 @@
-"""File locations in a job of the image, its inputs, and its reports of success and failure."""
+"""File locations and inputs of a job of this image, and the job's reports of success and failure."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
     """Return the CreateAutoMLJobV2 request that is equivalent to a CreateAutoMLJob request.
 
     Raises:
-        ValidationError: Its channels do not agree on the target or the weights.
+        ValidationError: The channels of `request` name different target columns, or different columns of sample
+            weights.
     """
     config = request.get("AutoMLJobConfig", {})
     generation = config.get("CandidateGenerationConfig", {})

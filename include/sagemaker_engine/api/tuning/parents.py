@@ -90,7 +90,11 @@ def _parent(tables: TuningTables, name: str, region: str) -> TuningRow:
 
 
 def _misfits(request: Request, parent: TuningRow) -> Iterator[str]:
-    """Yield the errors of a parent that does not match the request. Both must have a single training job definition."""
+    """Yield the errors of a parent that does not match the request.
+
+    If the request or the parent has the member `TrainingJobDefinitions`, which a warm start does not support,
+    this is the only error.
+    """
     if "TrainingJobDefinitions" in request or "TrainingJobDefinitions" in parent.request:
         yield "WarmStartConfig is not supported with TrainingJobDefinitions."
         return

@@ -243,7 +243,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield the findings that the plan does not report: on the run's jobs, its scripts and `register_when`."""
+        """Yield findings on the run's jobs, its scripts and `register_when`, which the plan does not report."""
         yield from params_findings(params, scripts=TRAINING_SCRIPTS)
         if conf := readable_conf(params):
             yield from self._condition_findings(conf)
@@ -704,11 +704,12 @@ def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> It
 
 
 def triggering_params(context: Context) -> dict[str, Any]:
-    """Return the params in the extras of the asset events that started the run; later events override earlier ones.
+    """Return the params in the extras of the asset events that started the run.
 
-    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so a
-    misspelt key is rejected by its name. A run that a person starts has no asset events, so these params never override
-    a person's conf.
+    Later events override earlier ones. An event may have the address of new data in its extra:
+    `{"source": "s3://..."}`. Unknown keys are not dropped, so that the check of the params can report a
+    misspelled key by its name. A run that a person starts has no asset events, so these params never override a
+    person's conf.
     """
     events = context.get("triggering_asset_events") or {}
     extras = [event.extra or {} for each in events.values() for event in each]

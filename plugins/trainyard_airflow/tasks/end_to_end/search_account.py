@@ -137,7 +137,7 @@ def _longest_trial(conf: RunConf) -> int:
 
 
 def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnapshot]:
-    """Yield the training jobs of a search in rounds, which has no tuning job."""
+    """Yield the training jobs of the trials of a search in rounds. Such a search has no tuning job."""
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
     service = SageMakerJobs(clients, JobKind.TRAINING)

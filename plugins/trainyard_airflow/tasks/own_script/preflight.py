@@ -210,7 +210,7 @@ def _render_evaluation(conf: ScriptConf) -> None:
 
 
 def _addresses(conf: ScriptConf) -> dict[str, str]:
-    """Return the S3 addresses that the run's jobs read, by their fields of the conf."""
+    """Return the S3 addresses that the run's jobs read, by conf field, such as `inputs.train`."""
     from trainyard.specs.channel import TrainingInput, read_channel
 
     channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
