@@ -54,7 +54,7 @@ class RootInUseError(Exception):
 
 
 class Engine:
-    """An engine that keeps its state in the folder of its settings; call `start`, then `stop`."""
+    """An engine whose state is in the folder that its settings name; call `start`, then `stop`."""
 
     def __init__(
         self,

@@ -172,7 +172,7 @@ def _pool_of(
 
 
 def _param_defaults(task: Any) -> dict[str, Any]:
-    """Return the defaults of the params of a serialized task's DAG."""
+    """Return the default of each param of the DAG to which a serialized task belongs."""
     return dict(task.dag.params) if task.dag else {}
 
 

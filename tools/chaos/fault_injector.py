@@ -62,7 +62,7 @@ class Blow:
 
 
 class FaultInjector:
-    """Context manager that executes the strikes in a thread; `blows` has the executed ones."""
+    """Context manager whose thread executes the scheduled faults (strikes); `blows` has the executed ones."""
 
     def __init__(
         self,

@@ -55,7 +55,10 @@ def story(
 
 
 def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
-    """Return the cost of a strike on the training as text."""
+    """Return, as text, the steps and the time that a strike (`blow`) cost the training.
+
+    `until` is the time of the next strike on the training in epoch seconds, or infinity.
+    """
     cost = cost_of(blow.at, marks, until=until)
     if cost is None:
         return "the training did not start again"

@@ -1,4 +1,7 @@
-"""AdamW with decay groups, and its learning rate. After a resume, the weight decay of this start is kept."""
+"""AdamW with decay groups, and its learning rate.
+
+A resume does not restore the weight decay from the checkpoint: the present hyperparameter applies.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class CollectiveProfile:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Run step `number` in this context, profiled if it is one of the last."""
+        """Profile the step that runs in this context, if `number` is one of the last `num_steps` steps."""
         if number < self.first or not self._num_steps:
             yield
             return

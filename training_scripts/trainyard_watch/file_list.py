@@ -1,7 +1,8 @@
-"""File lists that mark folders written by other code, such as a library's checkpoints, as complete.
+"""File lists for folders that other code writes, such as a library's checkpoints.
 
-An interruption may leave an incomplete folder in S3. The list is written last, and names the files of all
-hosts. The platform collects these files in S3, and copies all of them to every host at a restart.
+An interruption may leave an incomplete folder in S3. A folder's list is therefore written last. The folder
+is complete if all files in its list are present with their sizes. The list names the files of all hosts.
+The platform collects these files in S3, and copies all of them to every host at a restart.
 """
 
 from __future__ import annotations

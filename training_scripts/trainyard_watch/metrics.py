@@ -145,8 +145,8 @@ class MetricsWriter:
     def write_alive(self, step: int | None) -> None:
         """Print an `alive` line if nothing was printed for a while (30 s by default); cheap to call often.
 
-        If `step` is None, as before the `start` line, a `setup` line is printed instead. Otherwise each call also sends
-        the listeners a `beat`, even on ranks that print nothing.
+        Before the `start` line, `step` is None, and a `setup` line is printed instead of the `alive` line. If
+        `step` is not None, each call also sends the listeners a `beat`, even on ranks that print nothing.
         """
         if step is not None:
             for listener in self.listeners:

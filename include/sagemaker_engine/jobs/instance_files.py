@@ -36,7 +36,10 @@ def instance_files(job: Job, ground: Ground, host: HostPlan) -> ContainerFiles:
 
 
 def path_inside(job: Job, ground: Ground, host: HostPlan, path: str) -> str:
-    """Return the path that an instance's programs use for `path`, a path under /opt/ml on SageMaker."""
+    """Return the path at which an instance's programs find a file or folder of /opt/ml.
+
+    `path` is its path on SageMaker. If /opt/ml cannot be a mount, the result is a path of this machine instead.
+    """
     if ground.has_mounts:
         return path
     return str(job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE))

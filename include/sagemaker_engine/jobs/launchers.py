@@ -67,8 +67,8 @@ def missing_launcher(
 
     Programs are searched in the image and in `system_places`, which has the form of PATH.
 
-    Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled requests
-    TensorFlow's parameter server, which this engine does not have. ...`
+    Example: if `sagemaker_parameter_server_enabled` is on, the result begins with `hyperparameter
+    sagemaker_parameter_server_enabled requests TensorFlow's parameter server, which this engine does not have.`
     """
     flag = asked_launcher(hyperparameters)
     places = f"{runtime.bin_folder}:{system_places}"

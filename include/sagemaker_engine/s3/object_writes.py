@@ -55,7 +55,7 @@ def put_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def copy_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CopyObject by a hard link, for any size.
+    """Answer CopyObject with a hard link to the source's content, which may have any size.
 
     Raises:
         S3Error: InvalidRequest, if a copy of an object to itself would change nothing.

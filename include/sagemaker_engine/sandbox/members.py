@@ -73,10 +73,11 @@ def members(first: int) -> list[Member]:
 
 
 def family(processes: Mapping[int, Member], first: int) -> list[Member]:
-    """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
+    """Return the process `first`, all processes in its PID namespace, and the descendants of all these processes.
 
-    A program that the warm parent (package `warm`) forks is in the instance's namespace, although it is the warm
-    parent's child. If the instance has no PID namespace of its own, only descendants of the process count.
+    The result is empty if `first` has ended. The namespace is needed to find the programs that the warm parent
+    (package `warm`) forks: they are in the namespace, but they are not descendants of `first`. If the instance
+    has no PID namespace of its own, only `first` and its descendants are returned.
     """
     if first not in processes:
         return []

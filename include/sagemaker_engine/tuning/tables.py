@@ -17,8 +17,9 @@ class TrialRow(SearchJob):
 
     Attributes:
         definition: index of its training job definition.
-        result: members of a training job summary, and `Curve`; None until the trial has ended.
-        stop_reason: reason for which the search stopped the trial; None if it did not.
+        result: members of a training job summary, and the member `Curve` with the logged values of the
+            objective; None until the trial has ended.
+        stop_reason: reason for which the search stopped the trial; None if the search did not stop it.
     """
 
     definition: int

@@ -22,8 +22,8 @@ TOLERANCE = 0.01
 def awaiting_bill(record: RunRecord, *, deployment: str | None = None) -> RunRecord:
     """Return the record of a run that just ended on AWS, with the data for its bill.
 
-    These are `cost.bill_due_at`, epoch seconds, and `cost.deployment`, the name of the Airflow deployment. The record
-    of a run without an end or without jobs is returned unchanged.
+    The data are `cost.bill_due_at` (epoch seconds) and `cost.deployment` (name of the Airflow deployment). The
+    record of a run without an end or without jobs is returned unchanged.
     """
     if record.ended_at is None or not record.is_billed:
         return record

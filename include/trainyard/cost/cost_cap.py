@@ -42,7 +42,7 @@ class CostCap:
     def job_limit_s(
         self, *, paid_usd: float, usd_per_s: float | None, on: str, least_s: int = LEAST_RUN_S
     ) -> float:
-        """Return the seconds that a new job may be billed before it must stop (`left_s`).
+        """Return the seconds that a new job may be billed before it must stop, as calculated by the method `left_s`.
 
         Args:
             paid_usd: cost of the task's earlier jobs.

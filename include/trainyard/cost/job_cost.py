@@ -248,7 +248,7 @@ def _price(instance_type: str, table: Catalogue) -> float | None:
 
 
 def _priced(instances: Mapping[str, int], table: Catalogue) -> str:
-    """Return the instances with their prices in words; every price is known."""
+    """Return the instances with their prices in words. The catalogue must have the price of every type."""
     return " + ".join(
         f"{count} x {name} at {_price(name, table):g} USD/h" for name, count in instances.items()
     )

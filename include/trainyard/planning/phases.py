@@ -43,13 +43,14 @@ class ScriptMemory:
     """Memory of a training script outside of its steps.
 
     Attributes:
-        start_host: host bytes per parameter of the whole model, for each rank, at the start.
-        start_is_by_layer: True if a rank's accelerator has its shards and one whole layer at the start; False if it
-            has the whole model.
-        checkpoint_device: accelerator bytes per parameter of the rank's shard at a checkpoint, in addition to a step's.
-        checkpoint_host: host bytes per parameter of the rank's shard at a checkpoint; kept until the end.
-        checkpoint_is_of_first: True if only rank 0 copies the state.
-        end_host_of_first: host bytes per parameter of the whole model, for rank 0, at the end.
+        start_host: host bytes at the start, for each rank and each parameter of the whole model.
+        start_is_by_layer: True if a rank's accelerator has its shards and one whole layer at the start; False
+            if it has the whole model.
+        checkpoint_device: accelerator bytes at a checkpoint, for each parameter of the rank's shard. They are
+            added to the peak of a step.
+        checkpoint_host: host bytes at a checkpoint, for each parameter of the rank's shard; kept until the end.
+        checkpoint_is_of_first: True if only rank 0 copies the state at a checkpoint.
+        end_host_of_first: host bytes of rank 0 at the end, for each parameter of the whole model.
     """
 
     start_host: float
@@ -132,8 +133,9 @@ def whole_model_peaks(
 ) -> Iterator[Peak]:
     """Yield the memory peaks at the start of one of `WHOLE_MODEL_SCRIPTS`, on an accelerator and on a host.
 
-    They are lower bounds: the weights alone, compared with the whole memory. Worked: 20e9 parameters on 8 ranks of
-    ml.p4d.24xlarge: 80 GB on an accelerator of 40 GiB, 640 GB on a host of 1,152 GiB.
+    The peaks are lower bounds, because they count the weights alone. They are compared with the whole memory.
+    Worked: on ml.p4d.24xlarge, 20e9 parameters on 8 ranks need 80 GB on an accelerator that has 40 GiB,
+    and 640 GB on a host that has 1,152 GiB.
     """
     if instance.num_accelerators:
         yield Peak(

@@ -35,7 +35,9 @@ def filters(region: str) -> list[dict[str, str]]:
 
 
 def prices_of(products: Iterable[str], *, region: str) -> dict[str, float]:
-    """Return the price of one instance by its type, in USD per hour; the highest if a type has several.
+    """Return the hourly price of one instance in USD, as a mapping from instance type to price.
+
+    If a type has several prices, the highest one is returned.
 
     Args:
         products: the `PriceList` of all responses: a JSON text for each product.

@@ -368,8 +368,14 @@ class _RuleRun:
 class _OneRank:
     """Filter for a rule on values that all ranks record; it passes the records of one rank.
 
-    The chosen rank is the lowest. It is replaced if it writes no more, or once a lower rank's records arrive.
-    The filter passes only those records of the new rank that have a later step than the last record it passed.
+    The first rank whose record arrives is chosen, separately for each type of record. Another rank replaces it
+    with the first record that meets two conditions:
+
+    - The record has a later step than the chosen rank's last record.
+    - The other rank is lower, or the record is more than `GONE_AFTER_S` seconds later than the chosen rank's
+      last record.
+
+    The filter passes this record and the later ones of the new rank.
 
     Args:
         fields: the fields that the rule reads; a rank whose records have none of them is not chosen.

@@ -141,13 +141,20 @@ class _DataStall(RuleState[StepRecord]):
 class StepOutlier(Rule):
     """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps.
 
-    Mean and deviation are those of all steps so far. Source: SageMaker Developer Guide, StepOutlier (there
-    `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few long steps raise both mean and deviation. The
-    robust profile therefore uses median and MAD, requires at least twice the median, and skips the first step
-    after each start of the processes. It also requires that the outliers cost a minimum of time (`cost_share`),
-    since steps of milliseconds vary on a shared machine. For the same reason an outlier must exceed the median
-    by the time that other processes may take: a few time slices of the Linux scheduler. A slice is
-    0.7 ms * (1 + log2(n)) on n cores, and n counts as at most 8, so it is at most 2.8 ms (kernel/sched/fair.c).
+    Mean and standard deviation are those of all steps so far. Source: SageMaker Developer Guide, StepOutlier
+    (there `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few long steps raise both the mean and the
+    standard deviation. The robust profile therefore differs:
+
+    - It uses the median and the median absolute deviation (MAD).
+    - It skips the first step after each start of the processes.
+    - An outlier must take at least twice the median.
+    - An outlier must exceed the median by at least the time that other processes may take
+      (`min_excess_seconds`), which is a few time slices of the Linux scheduler. A slice is
+      0.7 ms * (1 + log2(n)) on n cores, and n counts as at most 8, so a slice is at most 2.8 ms
+      (kernel/sched/fair.c).
+    - The outliers must cost a minimum of time (`cost_share`).
+
+    The last two conditions are needed because steps of milliseconds vary on a shared machine.
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.

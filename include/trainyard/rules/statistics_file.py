@@ -243,8 +243,8 @@ def read_statistics(
 
     Args:
         files: the lines of each file by its name, with their line feeds.
-        keep: function that returns the record to keep in place of a record, or None to drop the record. It
-            limits the memory of long runs.
+        keep: function that is called with each record. It returns the record to keep, unchanged or reduced,
+            or None to drop it. This limits the memory that a long run takes.
 
     Raises:
         ContractError: a line is invalid.

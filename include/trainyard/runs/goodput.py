@@ -39,14 +39,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpan:
-    """One start of the training processes, until they end.
+    """One start of the training processes, and the time until these processes ended.
 
     Attributes:
         job: the training job.
-        at: when the processes began to train, epoch seconds.
-        lost_from: end of its last step that survived; None if nothing was lost.
-        lost_until: end of its processes; set together with `lost_from`.
-        restarted_from: end of this start if the next one is on the same instances; otherwise None.
+        at: time at which the processes began to train, epoch seconds.
+        lost_from: time at which the last step that survived ended; None if no work was lost.
+        lost_until: time at which the processes ended; set together with `lost_from`.
+        restarted_from: time at which the processes ended, if the next start is on the same instances; otherwise
+            None.
     """
 
     job: str

@@ -1,5 +1,6 @@
-"""Reason for which Trainyard stopped a job. It is stored as a tag of the job, so it survives a crash of the
-worker.
+"""Reason for which Trainyard stopped a job.
+
+It is stored as a tag of the job, so it survives a crash of the worker.
 """
 
 from __future__ import annotations

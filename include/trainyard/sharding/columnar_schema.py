@@ -223,7 +223,7 @@ def decodable_rows(
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, whether or not they are stored as a dictionary."""
+    """Return the value type of an Arrow dictionary type; return any other type unchanged."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

@@ -84,10 +84,13 @@ def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
 
 
 def whole_lines(lines: Iterable[str]) -> Iterator[str]:
-    r"""Yield lines with `\r\r\n` as one line end: Windows writes it in place of `\r\n` to a file in text mode.
+    r"""Yield lines in which `\r\r\n` counts as one line end.
+
+    On Windows, a program that writes `\r\n` to a file in text mode produces `\r\r\n`.
 
     Args:
-        lines: lines as read with `newline=""`, so `\r` ends a line, too.
+        lines: lines as read with `newline=""`. In them a single `\r` ends a line, too, so `\r\r\n` has split
+            one line into two.
     """
     held = ""
     for line in lines:

@@ -33,7 +33,7 @@ _PADDING_BYTES = 4
 
 
 class LineFault(NamedTuple):
-    """Fault of a line without valid content. The block has an empty line in its place."""
+    """Fault of one line: its content is not valid, so the block has an empty line instead."""
 
     line: int
     reason: str

@@ -280,9 +280,10 @@ def _is_file(path: Path) -> bool:
 
 
 def _stdlib_files() -> list[SourceFile]:
-    """Return the standard library's source files, without tests, packages installed there, and symbolic links.
+    """Return the source files of the standard library.
 
-    Some of the links lead into /etc.
+    Tests, installed packages, symbolic links, and the other folders in `_STDLIB_LEFT_OUT` are left out. Some of
+    the symbolic links lead into /etc.
     """
     root = Path(sysconfig.get_path("stdlib"))
     paths = (
@@ -635,7 +636,7 @@ def _check_packed(source: Source, files: list[SourceFile], data_format: DataForm
 
 
 def _check_names(source: Source, files: list[SourceFile]) -> None:
-    """Warn of columns in the names of folders, such as `region=eu`, which are not read.
+    """Warn of columns that are only in folder names, such as `region=eu`, because these columns are not read.
 
     Raises:
         DataError: a file's name is not UTF-8.

@@ -107,12 +107,14 @@ def plan_dataset(
     destination: str,
     num_parts: int | None = None,
 ) -> tuple[DatasetPlan, list[SourceFile]]:
-    """Return the plan and the files of a source. `num_parts` is None for one process that writes no parts.
+    """Return the plan and the files of a source.
 
-    The fingerprint needs digests of local files: with `checksums`, files without a cached digest are read.
+    `num_parts` is the number of parts; None if one process writes the whole data set without parts. If
+    `settings.checksums` is true, the fingerprint needs digests of local files. Files without a cached digest
+    are then read.
 
-    Raises a `SpecError` if `num_shards` is not a multiple of the number of readers, the source has a file that
-    a run is not allowed to read, or the tokenizer cannot be read. Raises a `DataError` if the source is
+    Raises a `SpecError` if `num_shards` is not a multiple of the number of readers, if the source has a file
+    that a run is not allowed to read, or if the tokenizer cannot be read. Raises a `DataError` if the source is
     missing, empty, unreadable or of unknown format.
     """
     fit_num_shards(settings, train_bytes=0)

@@ -270,7 +270,7 @@ def _with_arguments(message: Message, form: Callable[[Any], Any]) -> Message:
 
 
 def _as_object(arguments: Any) -> Any:
-    """Return arguments, parsed if they are the JSON text of an object."""
+    """Return a tool call's arguments: parsed if they are the JSON text of an object, otherwise unchanged."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:

@@ -235,8 +235,9 @@ class ShardSet(Generic[Writer]):
 class ExpectedWeight:
     """Planner of the weight (rows or tokens) of a split's next shard while the source is read.
 
-    A split's expected share of the unread rows is a weighted mean of two shares. The configured
-    fraction has the weight 0.25. The share observed so far has the weight `done`, 0 to 1.
+    A split's expected share of the unread rows is a weighted mean of two shares: the configured fraction and
+    the share observed so far. The configured fraction has the weight 0.25. The observed share has the weight
+    `done`, which is the part of the source that has been read, 0 to 1.
     """
 
     def __init__(self, rule: SplitRule) -> None:

@@ -1,8 +1,8 @@
-"""Assignment of rows to splits and to a sample, by a hash of a row's content and the fractions.
+"""Assignment of rows to splits and to a sample: the hash of a row's content is compared with the fractions.
 
-A row keeps its split if data is added, if only a sample is taken, or if the order of rows, columns or files changes.
-Equal rows are in the same split. The content of a table's row is the names and values of its columns, so renaming a
-column changes splits.
+A row keeps its split if data is added, if only a sample is taken, or if the order of rows, columns or files
+changes. Equal rows are in the same split. The content of a table's row is the names and values of its
+columns, so renaming a column changes splits.
 """
 
 from __future__ import annotations

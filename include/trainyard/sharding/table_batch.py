@@ -49,7 +49,10 @@ class Table(Protocol):
         """Columns known to have missing values."""
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
-        """Read a column as another type from now on; None keeps the type and expects missing values."""
+        """Read a column as the type `kind` from now on.
+
+        If `kind` is None, keep the column's type, but allow missing values.
+        """
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield all rows from the start, with the types of `schema`."""

@@ -59,7 +59,7 @@ class CompletionCriteria:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperbandResources:
-    """Minimum and maximum resource of a Hyperband trial, counted in logged values of the objective."""
+    """Smallest and largest resource of a Hyperband trial. The unit is one logged value of the objective."""
 
     min_resource: int = 1
     max_resource: int

@@ -73,9 +73,9 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Change the request in place as the plan's retry requires; return facts about the change.
+        """Change the request in place as the retry of the `WatchPlan` requires; return facts about the change.
 
-        The request is unchanged if the plan has no retry, or if no earlier job was ended by a rule or by its
+        The request is unchanged if the `WatchPlan` has no retry, or if no earlier job was ended by a rule or by its
         script.
 
         Raises:

@@ -278,8 +278,9 @@ class TrainingJobType(JobType):
     def patience(self, facts: Mapping[str, Any]) -> Patience:
         """Return the limits at which the job is stopped.
 
-        They are the longest time without a heartbeat, the longest wait for instances, the billed time that
-        the cost cap allows, and the times of the stops at the ends of a training plan's windows.
+        They are the longest time without a heartbeat, the longest wait for instances, and the billed time that the
+        cost cap allows. For a job in a training plan, they include the times at which the job is stopped because a
+        window of the plan ends.
         """
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,

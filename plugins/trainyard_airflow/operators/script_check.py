@@ -27,10 +27,11 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """Job whose script checks its hyperparameters; `where` is the path of the hyperparameters in the user's input.
+    """Job whose script checks its hyperparameters.
 
-    If `init` has the arguments of `Hyperparameters.init_findings`, there is only one check: the hyperparameters
-    must fit the initial weights.
+    `where` is the path of the hyperparameters in the user's input. `init` has the arguments of
+    `Hyperparameters.init_findings`. If `init` is not None, the script checks only that the hyperparameters fit
+    the initial weights.
     """
 
     where: str

@@ -76,7 +76,10 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return super().execute(context) if found is None else self._emit_event(context, found)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ShardingJobType:  # noqa: ARG002
-        """Return the job type of sharding, the same object at each call, because creating its plan reads the source."""
+        """Return the job type of the sharding task.
+
+        Each call returns the same object, which keeps the plans of the data sets: making a plan reads the source.
+        """
         if self._sharding is None:
             self._sharding = ShardingJobType(jobs, self.spec, scratch=self._scratch)
         return self._sharding

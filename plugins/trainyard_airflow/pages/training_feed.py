@@ -188,12 +188,14 @@ class TrainingFeed:
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
         """Return the current state of the run's jobs, or the last known one while another thread reads.
 
-        A part that AWS rejects or does not return keeps its last state, and `fault` has the reason.
+        The parts of the state are the jobs of each task, the log, and the rules. A part that AWS rejects or does
+        not return keeps its last state, and the result's `fault` has the reason.
 
         Args:
             run: the run from Airflow's database.
             clients: clients of the connections of the run's tasks.
-            jobs_only: whether to read neither log nor rules; the state of the jobs may then be 10 s old instead of 3 s.
+            jobs_only: whether to read neither log nor rules; the state of the jobs may then be 10 s old instead of
+                3 s.
         """
         self.used_at = time.monotonic()
         if not self._lock.acquire(blocking=False):

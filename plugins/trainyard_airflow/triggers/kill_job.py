@@ -43,11 +43,14 @@ async def kill_job(
     task: ObservedTask | None = None,
     limit_s: float | None = None,
 ) -> None:
-    """Stop the job, with retries until the service accepts the stop or the time is over.
+    """Stop the job, with retries until the service accepts the stop or `limit_s` seconds have passed.
 
-    If Airflow reports that the task is still deferred, there are two cases. A tag of a later try on the job shows that
-    the task was cleared and has been deferred again: the job is stopped. Without such a tag, another triggerer has
-    taken over the trigger and follows the job: it is not stopped.
+    If Airflow reports that the task is still deferred, a tag on the job decides:
+
+    - A trigger of a later try has tagged the job: the task was cleared and has been deferred again. The job is
+      stopped.
+    - There is no such tag: another triggerer has taken over the trigger and follows the job. The job is not
+      stopped.
 
     Args:
         followed: the job.

@@ -110,7 +110,9 @@ class LogTail:
 
 
 async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | None:
-    """Return the time of the newest heartbeat in the last 1,000 lines of each stream, epoch seconds, or None.
+    """Return the time of the job's newest heartbeat in epoch seconds, or None if no heartbeat is found.
+
+    Only the last 1,000 lines of each log stream are read.
 
     Args:
         logs: an aiobotocore client of CloudWatch Logs.

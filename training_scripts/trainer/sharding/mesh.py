@@ -98,7 +98,7 @@ class RankMesh:
 
     @property
     def knows_loss(self) -> bool:
-        """Return whether this rank's loss counts: it is in the last stage and first on the tensor axis."""
+        """Return whether this rank's loss counts: the rank must be in the last stage and first on the tensor axis."""
         return self.is_last_stage and self.place("tp") == 0
 
     @property

@@ -93,7 +93,7 @@ class ShardedTraining(Training):
         return self.num_parameters
 
     def parallelize(self) -> None:
-        """Set `parallel`, the model that the steps call (it is sharded already), and `pipeline` if there are stages."""
+        """Set `parallel` to the model, which is already sharded. If there are pipeline stages, set `pipeline`, too."""
         if self.mesh is None:
             super().parallelize()
             return

@@ -189,7 +189,12 @@ class Emitter:
             self._before = []
 
     def end_step(self, **observed: Any) -> None:
-        """Write the step's record; `observed` has further values by their names in the format."""
+        """Write the step's record.
+
+        `observed` has the record's fields that the caller provides, such as the loss. Their names are those of the
+        file format (`trainyard.rules.statistics_file`). This method adds the step, the time, and the statistics of
+        tensors that were measured in this step.
+        """
         self._note_activations()
         self._write_step(**observed)
         self._write_checksums()

@@ -60,10 +60,13 @@ class ActivationWatch:
             self._handles.append(module.register_forward_hook(self._hook(name)))
 
     def detach(self) -> Columns:
-        """Remove the hooks; return statistic -> values, one per entry of `listed`.
+        """Remove the hooks; return the measured statistics as a mapping from the statistic's name to a list of values.
+
+        Each list has one value per observed module, in the order of the attribute `listed`. A value is None if it
+        was not measured or does not apply to the module.
 
         Raises:
-            Exception: measuring an output failed during the forward pass, which continued.
+            Exception: an output could not be measured during the forward pass. The forward pass itself continued.
         """
         seen, fault = dict(self._seen), self._fault
         self.forget()

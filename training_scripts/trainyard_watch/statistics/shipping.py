@@ -1,15 +1,17 @@
 """Upload of statistics to S3 while the job runs: one stream of objects per host, merged from its ranks' files.
 
 The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new
-lines and puts them as one object for all ranks: every second at first, every minute after an hour. Urgent
-lines are put earlier. A line is urgent if it has NaN or infinity, or reports a failed checkpoint or the end
-of the training. The first urgent lines are due half a second after the previous object. This time doubles
-with each object that has urgent lines. An object never changes, and the names are increasing numbers, so a
-reader lists the objects after the last one that it has read. For example:
+lines and puts them as one object for all ranks. At first it puts an object every second. The interval grows
+with the job's age, to one minute after an hour. An object never changes, and the names are increasing
+numbers, so a reader lists the objects after the last one that it has read. For example:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
+
+Urgent lines are put earlier. A line is urgent if it has NaN or infinity, or reports a failed checkpoint or
+the end of the training. The first urgent lines are put half a second after the previous object. This half
+second is doubled after each object that has urgent lines.
 
 The prefix is not below the checkpoints, since the platform restores these to every host.
 """

@@ -153,10 +153,14 @@ def _scaled(
 ) -> LearnedSeconds:
     """Return the seconds of a job, estimated by a fit over earlier jobs (`measured`).
 
-    The fit has two coefficients: seconds per step, and seconds per floating-point operation of a
-    rank. If no training loop was timed, or the job's operations are unknown, fixed seconds replace
-    the seconds per step. If `JobWork.slowdown` is known for all these jobs, operations are
-    multiplied by it: those of a narrow model are slower.
+    Usually the durations of the training loops are fitted, with two coefficients: seconds per step, and seconds
+    per floating-point operation of a rank. The median of the seconds outside the loop is then added.
+
+    If no training loop was timed, or the job's operations are unknown, the durations of whole jobs are fitted.
+    The coefficients are then a constant number of seconds per job, and seconds per operation of a rank.
+
+    Operations of a narrow model take longer. If `JobWork.slowdown` is known for this job and all earlier ones,
+    the fit therefore multiplies each job's operations by its slowdown.
     """
     is_known = all(each.slowdown for each in (work, *(each.work for each in measured)))
     per_rank = _slowed_per_rank if is_known else _per_rank

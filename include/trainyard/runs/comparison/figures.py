@@ -115,10 +115,10 @@ def _curves(
 
 
 def _ideal(curves: Sequence[Curve]) -> Iterator[Curve]:
-    """Yield the curve of ideal speeds; nothing if there are fewer than two numbers of ranks.
+    """Yield the curve of ideal speeds; nothing if the curves have fewer than two different numbers of ranks.
 
-    Each curve has a speed per rank at its fewest ranks. The best of these, times the number of ranks, is the
-    ideal speed.
+    For each curve, the speed at its smallest number of ranks is divided by that number. The ideal speed is the
+    highest of these speeds per rank, multiplied by the number of ranks.
     """
     ranks = sorted({count for each in curves for count, _ in each.points})
     per_rank = [each.points[0][1] / each.points[0][0] for each in curves]

@@ -4,6 +4,9 @@ The surviving lineage is the steps of each attempt that no later attempt repeate
 [(s - 1) * B, s * B) of the sample order, and B is the global batch size. Each epoch has each sample once,
 so a position that is covered once is a sample that was seen once in its epoch.
 
+A start is a start of the training processes; an attempt has at most one. A step line is a line of the
+training's log that reports a step. It covers all positions that were used since the previous step line.
+
     {"format": "trainyard-continuity", "version": 1,
      "why_unknown": null,              reason if the log had nothing to measure; the values from the log
                                        are then null or 0
@@ -15,11 +18,11 @@ so a position that is covered once is a sample that was seen once in its epoch.
      "steps_redone": 17, "samples_rolled_back": 272,
      "samples_seen": 6400,             positions of the surviving lineage that step lines cover
      "samples_repeated": 0,            how many times step lines cover one of these positions again
-     "samples_missed": 0,              positions that no line covers, although the same start of the
-                                       training processes has a later step line
+     "samples_missed": 0,              positions that no step line covers, although the same start has a
+                                       later step line
      "samples_without_line": 0,        positions after the last step line of a start, and positions before
                                        the step from which the first start resumed. The checkpoint from
-                                       which the next start resumed shows that they were used.
+                                       which a start resumed shows that all positions before it were used.
      "epochs": 0.68,
      "lost_work_seconds": 12.0,        from the last surviving step to the end of the attempt, summed
      "waiting_seconds": 30.0,          until instances were available, all attempts but the first

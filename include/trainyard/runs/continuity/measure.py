@@ -235,10 +235,10 @@ class Coverage:
 
 
 def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
-    """Return the coverage of a start's sample positions by its step lines.
+    """Count a start's sample positions that its step lines cover once, repeatedly or not at all.
 
-    The positions are those of the steps after `resumed_at`, up to and including `until`. A step line contains
-    the positions that were used since the step line before it. Steps after `until` were rolled back.
+    The positions are those of the steps after `start.resumed_at`, up to and including `until`. Steps after
+    `until` were rolled back. A step line covers the positions that were used since the previous step line.
     """
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:

@@ -173,7 +173,12 @@ def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
 
 
 def diagnose(verdicts: Sequence[Verdict], shares: Mapping[Part, float]) -> Diagnosis:
-    """Return the diagnosis from the verdicts, and from the share of each part in step time (empty if unknown)."""
+    """Return the diagnosis of a training.
+
+    Args:
+        verdicts: the rules' verdicts on the training.
+        shares: share of the step time that each part of a step takes; empty if unknown.
+    """
     found = [_hindrance(each, shares) for each in verdicts if each.issues]
     ordered = sorted(found, key=lambda each: -(each.cost or 0.0))
     slow = [each for each in ordered if each.rule not in _OF_NO_TIME]

@@ -355,8 +355,8 @@ def notify_failure(
         clients: clients of the connection.
         failure: the failed task's `task_id`, with the fields of its error from `TrainingRunError.to_dict()`;
             None if the run did not fail.
-        notifications: the field `notifications` of the conf, which may be one that preflight rejected; None =
-            no message.
+        notifications: the conf's field `notifications`; None = no message. The field may be invalid, because a
+            run that preflight rejected is reported, too.
         paths: S3 prefixes of the run.
         try_number: try of the failed task.
         report: the report's address.
@@ -438,9 +438,11 @@ def _result_of(facts: Mapping[str, TaskFacts], task_id: TaskId) -> Mapping[str, 
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
-    """Return whether `EvaluationJobOperator` returned the result.
+    """Return whether the result has the form that Trainyard's evaluation tasks return.
 
-    Its results have a job's snapshot, or the name of the training job that evaluated (`measured_by`).
+    Such a result has either the snapshot of an evaluation job, or `measured_by`: the name of the training job
+    that has already evaluated the model (see `EvaluationJobOperator`). A result of any other form comes from a
+    user's own task.
     """
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()
 

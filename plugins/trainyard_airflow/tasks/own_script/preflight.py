@@ -136,7 +136,10 @@ class ScriptPreflightOperator(PreflightOperator):
         ]
 
     def _network_findings(self, conf: ScriptConf) -> Iterator[Finding]:
-        """Yield findings for subnets and security groups other than the connection's, if its limits require subnets."""
+        """Yield an error for subnets and for security groups that are not the connection's.
+
+        Nothing is yielded unless the connection's limits require subnets.
+        """
         defaults = self.clients.job_defaults
         if Required.SUBNETS not in self.clients.job_limits.required:
             return

@@ -34,9 +34,10 @@ def note_start(context: Context) -> None:
 
 
 def note_failure(context: Context) -> None:
-    """Push an XCom with the error that failed the task; an `on_failure_callback`.
+    """Push an XCom with the error that failed the task. This function is an `on_failure_callback`.
 
-    An `AirflowFailException` only prevents retries. If it has a cause, the cause is pushed instead.
+    If the error is an `AirflowFailException` with a cause, the cause is pushed. The exception itself only
+    prevents retries.
     """
     ti: Any = context["ti"]
     error = context.get("exception")
