@@ -88,8 +88,9 @@ def test_a_share_that_holds_not_even_the_first_trials_is_refused() -> None:
         plan_run({"budget_usd": 2.0, "tune": True, "tuning_budget_share": 0.2})
 
     assert (
-        "tuning_budget_share: is less than the first trials of the search can cost; "
-        "got a share of $0.40; the first 2 parallel trials cost up to $0.46" in str(caught.value)
+        "tuning_budget_share: is too small for the first trials of the search; "
+        "got $0.40 for the search, but the first 2 parallel trials can cost up to $0.46"
+        in str(caught.value)
     )
 
 

@@ -216,14 +216,14 @@ def test_values_that_are_not_read_end_a_block(
 
 
 BAD_VALUES: dict[str, tuple[str, bytes, str]] = {
-    "text": ("str", b"caf\xe9", "not UTF-8: column 'x'"),
-    "json": ("json", b'{"a": ', "invalid value: column 'x'"),
-    "number": ("str_int", b"1_0", "invalid value: column 'x'"),
-    "text-for-a-number": ("str_float", b'"1"', "invalid value: column 'x': not a number"),
-    "beyond-float64": ("str_decimal", b"1E+999", "invalid value: column 'x'"),
-    "array": ("ndarray:uint16", bytes([4, 3, 1, 0]), "invalid value: column 'x'"),
-    "array-type": ("ndarray", bytes([7, 4, 1, 1]), "invalid value: column 'x': an array"),
-    "empty-array": ("ndarray", b"", "invalid value: column 'x': an array"),
+    "text": ("str", b"caf\xe9", "column 'x' is not UTF-8"),
+    "json": ("json", b'{"a": ', "invalid value in column 'x'"),
+    "number": ("str_int", b"1_0", "invalid value in column 'x'"),
+    "text-for-a-number": ("str_float", b'"1"', "invalid value in column 'x': not a number"),
+    "beyond-float64": ("str_decimal", b"1E+999", "invalid value in column 'x'"),
+    "array": ("ndarray:uint16", bytes([4, 3, 1, 0]), "invalid value in column 'x'"),
+    "array-type": ("ndarray", bytes([7, 4, 1, 1]), "invalid value in column 'x': an array"),
+    "empty-array": ("ndarray", b"", "invalid value in column 'x': an array"),
 }
 
 

@@ -280,7 +280,7 @@ BAD_ROWS: dict[str, tuple[bytes, str]] = {
     "no-protobuf": (b"some text", "invalid record: field"),
     "other-message": (b"\x32\x01a", "invalid record: not a Record of SageMaker: it has a field 6"),
     "cut-message": (record({"x": "text"})[:-1], "invalid record: a protocol buffer is cut off"),
-    "not-utf-8": (record({"x": b"caf\xe9"}), "not UTF-8: tensor 'x'"),
+    "not-utf-8": (record({"x": b"caf\xe9"}), "tensor 'x' is not UTF-8"),
     "twice": (record({"x": "a"}) * 2, "two values: column 'x'"),
 }
 

@@ -305,8 +305,8 @@ BAD_ROWS: dict[str, tuple[bytes, str]] = {
     "no-protobuf": (b"some text", "invalid record: field"),
     "other-message": (b"\x1a\x01a", "invalid record: not a tf.train.Example: it has a field 3"),
     "cut-message": (example({"x": "text"})[:-1], "invalid record: a protocol buffer is cut off"),
-    "not-utf-8": (example({"x": b"caf\xe9"}), "not UTF-8: feature 'x'"),
-    "two-texts": (example({"x": ["a", "b"]}), "invalid value: feature 'x': 2 values"),
+    "not-utf-8": (example({"x": b"caf\xe9"}), "feature 'x' is not UTF-8"),
+    "two-texts": (example({"x": ["a", "b"]}), "invalid value in feature 'x': 2 values"),
     "numbers": (example({"x": 1.5}), "wrong type: 'x' is a string"),
     "twice": (example({"x": "a"}) * 2, "two values: column 'x'"),
 }

@@ -224,13 +224,13 @@ def test_the_memory_of_many_samples_is_bounded(tmp_path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Members, str]] = {
-    "text": ([("x.txt", b"caf\xe9")], "not UTF-8: member 'x.txt'"),
-    "json": ([("x.json", b'{"a": ')], "invalid value: member 'x.json'"),
+    "text": ([("x.txt", b"caf\xe9")], "member 'x.txt' is not UTF-8"),
+    "json": ([("x.json", b'{"a": ')], "invalid value in member 'x.json'"),
     "repeated-key": (
         [("x.json", b'{"a": 1, "a": 2}')],
         "repeated key: 'a', member 'x.json'",
     ),
-    "beyond-float64": ([("x.json", b'{"a": 1e999}')], "invalid value: member 'x.json'"),
+    "beyond-float64": ([("x.json", b'{"a": 1e999}')], "invalid value in member 'x.json'"),
     "surrogate": (
         [("x.json", b'{"a": "\\ud800"}')],
         "not UTF-8: half a surrogate pair in sample 'x'",

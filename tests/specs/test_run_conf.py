@@ -83,7 +83,7 @@ def test_text_from_a_form_is_read() -> None:
         ({"model": "mlp"}, "target_column: is required for the mlp model"),
         (
             {"model": "mlp", "target_column": "y", "data_format": "text"},
-            "data_format: has no columns, which the mlp model needs",
+            "data_format: is a format without columns, but the mlp model needs columns",
         ),
         ({"target_column": "y"}, "target_column: is allowed for the mlp model only"),
         (

@@ -182,7 +182,8 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
     named = BUILD_FILE.findall(header.get("build-environment", ""))
     if lacking := [each for each in named if not (folder / each).is_file()]:
         raise ImageFileError(
-            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is not a file in {folder}; add it"
+            f"{place}: build-environment names '{FOLDER}/{lacking[0]}', but {folder} "
+            f"has no file {lacking[0]!r}; add the file"
         )
     if not header.get("repositories"):
         raise ImageFileError(

@@ -86,11 +86,11 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
     if first > search.budget_usd:
         yield Finding(
             where="tuning_budget_share",
-            what="is less than the first trials of the search can cost",
-            got=f"a share of {format_usd(search.budget_usd)}; the first {search.max_parallel_jobs} parallel trials "
-            f"cost up to {format_usd(first)}",
-            next_step="raise it, raise the smaller of budget_usd and max_cost_usd, or lower tuning_max_run_s or "
-            "tuning_max_parallel_jobs",
+            what="is too small for the first trials of the search",
+            got=f"{format_usd(search.budget_usd)} for the search, but the first {search.max_parallel_jobs} parallel "
+            f"trials can cost up to {format_usd(first)}",
+            next_step="raise tuning_budget_share or the smaller of budget_usd and max_cost_usd, or lower "
+            "tuning_max_run_s or tuning_max_parallel_jobs",
         )
 
 

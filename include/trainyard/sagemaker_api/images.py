@@ -95,7 +95,7 @@ def _check_default(region: str, version: str, py_version: str | None) -> None:
             what=f"is not the Python version of AWS's PyTorch {version} image",
             got=py_version,
             allowed=python,
-            next_step="remove it, or also set framework_version",
+            next_step="remove py_version, or also set framework_version",
         )
         raise SpecError(wrong, subject="image")
     if region not in accounts:

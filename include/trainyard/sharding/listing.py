@@ -463,7 +463,7 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             where=source.uri,
             got=", ".join(f"{len(files)} {name}" for name, files in by_format.items()),
             allowed="files of one format",
-            next_step="set data_format to one of them, or select some files with a glob",
+            next_step="set data_format to the format to read, or select files of one format with a glob",
         )
     return next(iter(by_format.items()))
 

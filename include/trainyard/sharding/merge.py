@@ -55,7 +55,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
                 raise DataError(
                     "the parts cannot be merged, because an object that one of them wrote is missing",
                     job_name="sharding",
-                    where=str(error),
+                    where=str(error.filename or error),
                     next_step="shard the data set again; a lifecycle rule or a person probably deleted the object",
                 ) from error
     delete_drafts(objects, plan.uri)

@@ -274,15 +274,15 @@ def _other_encoding(file: SourceFile, error: UnicodeError, encoding: str) -> Dat
     got = str(error)
     if isinstance(error, UnicodeDecodeError):
         start = error.start  # within a block of the file
-        got = f"{error.reason}: {error.object[start : start + _SHOWN_BYTES]!r}"
+        got = f"{error.object[start : start + _SHOWN_BYTES]!r} ({error.reason})"
     return DataError(
         "a csv file has bytes that are not valid in its encoding",
         job_name="sharding",
         where=file.name,
         got=got,
-        allowed=encoding,
-        next_step='set another encoding in csv_options, for example {"encoding": "cp1252"}, or replace such bytes: '
-        '{"encoding_errors": "replace"}',
+        allowed=f"bytes that are valid in {encoding}",
+        next_step='set another encoding in csv_options, for example {"encoding": "cp1252"}, or set '
+        '{"encoding_errors": "replace"} to replace such bytes',
     )
 
 

@@ -59,9 +59,9 @@ class Sample:
         try:
             value = decode(data)
         except UnicodeDecodeError as error:
-            self.fault = self.fault or (f"not UTF-8: {place}: {error.reason}", data)
+            self.fault = self.fault or (f"{place} is not UTF-8: {error.reason}", data)
         except (ValueError, RecursionError) as error:
-            self.fault = self.fault or (f"invalid value: {place}: {error}", data)
+            self.fault = self.fault or (f"invalid value in {place}: {error}", data)
         else:
             if isinstance(value, RepeatingObject):
                 repeated = ", ".join(map(repr, sorted(value.repeated)))

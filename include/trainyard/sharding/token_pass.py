@@ -130,6 +130,7 @@ _NO_VOCABULARY = Finding(
 )
 _NO_IDS = Finding(
     where="vocab_size",
-    what="is allowed for a source of token ids only; this source has text",
-    next_step="set vocab_size to 0 and eos_token_id to null; the tokenizer defines both",
+    what="is allowed for a source of token ids only; this source has text, so the tokenizer defines vocab_size and "
+    "eos_token_id",
+    next_step="set vocab_size to 0 and eos_token_id to null",
 )

@@ -309,7 +309,8 @@ def _check_indexes(indexes: Mapping[str, SourceFile], arrays: list[SourceFile]) 
             job_name="sharding",
             where=alone[0],
             allowed=f"{PurePosixPath(alone[0]).with_suffix('.bin')} in the same folder",
-            next_step="include both files in the source, for example with a folder or the glob name.*",
+            next_step="include both files in the source, for example with a folder or a glob such as "
+            f"{PurePosixPath(alone[0]).stem}.*",
         )
 
 

@@ -87,7 +87,7 @@ def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> b
             what="has changed since the data set was planned",
             got=f"SHA-256 {found[:16]} of {tokenizer}",
             allowed=f"SHA-256 {identity[:16]}",
-            next_step="start a new run when no process writes the file",
+            next_step="make sure that no process writes the file, then start a new run",
         )
         raise SpecError(finding, subject="shard settings")
     return content

@@ -219,7 +219,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
     if conf.model == "mlp" and conf.data_format in {"text", "tokens"}:
         yield Finding(
             where="data_format",
-            what="has no columns, which the mlp model needs",
+            what="is a format without columns, but the mlp model needs columns",
             got=conf.data_format,
             allowed="auto, csv, parquet, arrow, webdataset, mds, tfrecord, recordio or jsonl",
         )

@@ -249,7 +249,7 @@ def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange] | None) -> I
             what="differs from the number of combinations; Grid tries all of them",
             got=str(spec.max_jobs),
             allowed=str(total),
-            next_step="remove it",
+            next_step="remove max_jobs",
         )
 
 

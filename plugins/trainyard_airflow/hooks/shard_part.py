@@ -116,7 +116,7 @@ def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
             where=plan.source["uri"],
             got=f"fingerprint {found[:16]}, {len(files)} files",
             allowed=f"fingerprint {plan.source['fingerprint'][:16]}, {plan.source['files']} files",
-            next_step="start a new run when no process writes to the source",
+            next_step="make sure that no process writes to the source, then start a new run",
         )
 
 

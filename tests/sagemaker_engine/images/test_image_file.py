@@ -64,7 +64,9 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(HEAD + "#: layer\n", "'#: layer' has no value", id="no-value"),
         pytest.param(
-            HEAD + "#: build-environment = CXX={folder}/gone\n", "names {folder}/gone", id="no-file"
+            HEAD + "#: build-environment = CXX={folder}/gone\n",
+            "names '{folder}/gone'",
+            id="no-file",
         ),
         pytest.param(HEAD + "#: layer = torch\n", "allowed: python", id="no-layer"),
     ],

@@ -65,7 +65,7 @@ def _refusals(
 
 def _as_fallback(finding: Finding) -> Finding:
     """Return an error about Debugger as a warning, because Trainyard's evaluator runs the rules instead."""
-    instead = 'Trainyard evaluates the rules instead; set debugger to "own" to remove this warning'
+    instead = 'Trainyard evaluates the rules instead of SageMaker; set debugger to "own" to remove this warning'
     return replace(finding, severity=Severity.WARNING, next_step=instead)
 
 
