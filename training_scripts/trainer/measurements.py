@@ -70,7 +70,10 @@ class Meter:
         return {"step_seconds": time.monotonic() - self._step_began, **self._parts}
 
     def read(self) -> tuple[int, float, float]:
-        """Return the steps since the last call, their seconds, and how many of these were spent waiting for data."""
+        """Return the number of steps since the last call, their seconds, and the seconds spent waiting for data.
+
+        The seconds of waiting are part of the steps' seconds.
+        """
         reading = self._steps, self._seconds, self._data_wait_seconds
         self._steps, self._seconds, self._data_wait_seconds = 0, 0.0, 0.0
         return reading

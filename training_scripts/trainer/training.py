@@ -778,11 +778,11 @@ class Training:
         }
 
     def measure_ranks(self) -> dict[str, Any]:
-        """Return all ranks' memory, and their shares of time in collectives, as members of the summary.
+        """Return measurements of all ranks for the summary: their memory, and their shares of time in collectives.
 
         `peak_memory_bytes` and `state_bytes` (parameters, gradients and optimizer states) are lists with one
-        value per rank. `memory_kind` describes which memory the peak is of. The other members are those of
-        `CollectiveProfile.summary`. Every rank must call this method.
+        value per rank. `memory_kind` describes the kind of memory that `peak_memory_bytes` measures. The other
+        members are those of `CollectiveProfile.summary`. Every rank must call this method.
         """
         peak, kind = peak_memory(self.ranks.device)
         gathered = self.ranks.gather((peak, state_bytes(self.model, self.optimizer)))

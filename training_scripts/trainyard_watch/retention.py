@@ -347,7 +347,7 @@ class LocalLayout:
         self.folder = folder
 
     def steps(self) -> dict[int, tuple[Path, ...]]:
-        """Return each step's folder `checkpoint-80`, or its files `step-00000080.*`."""
+        """Return the paths of each checkpoint by step: a folder such as `checkpoint-80`, or files `step-00000080.*`."""
         found: dict[int, tuple[Path, ...]] = {
             step: (path,) for step, path in step_folders(self.folder, "checkpoint-")
         }

@@ -329,7 +329,13 @@ class Run:
         return self._ranks.gather(value)
 
     def saved(self, number: int, *, seconds: float, size: int) -> None:
-        """Record a complete checkpoint that the script wrote itself, of step `number` and with `size` bytes."""
+        """Record a complete checkpoint that the script wrote itself.
+
+        Args:
+            number: step of the checkpoint.
+            seconds: time that writing it took.
+            size: its size in bytes.
+        """
         self._metrics.write("checkpoint", step=number, stall_seconds=seconds)
         self._metrics.write("durable", step=number, seconds=seconds, bytes=size)
         self._limit.note_checkpoint(seconds=seconds, num_bytes=size)
@@ -681,7 +687,11 @@ class Run:
         self._emitter.before_update()
 
     def after_update(self, *_: object) -> None:
-        """Measure the weights after the optimizer's step. A callback of a trainer may call it from its own hook."""
+        """Measure the weights after the optimizer's step.
+
+        If the script passed a PyTorch optimizer to `watch`, the run registers this method as a hook of the
+        optimizer. A callback of a trainer, such as Lightning's, can call it directly instead.
+        """
         if not self._is_restoring:
             self._emitter.after_update()
 

@@ -1,4 +1,4 @@
-"""Retry policy of the engine's own S3 requests: which errors to retry, total time and pauses."""
+"""Retry policy of the engine's own S3 requests: the errors that are retried, the pauses, and the time limit."""
 
 from __future__ import annotations
 

@@ -99,8 +99,11 @@ class ImageStore:
     def remove_old(self, images: list[ImageFile]) -> list[str]:
         """Remove the outdated builds of these images; return the names of the removed builds.
 
-        An outdated build is kept if it is in progress, or if it is layered on an existing environment other than
-        this interpreter's. The latter build belongs to another checkout.
+        An outdated build is kept in two cases:
+
+        - It is in progress.
+        - It is layered on a Python environment that still exists and is not this interpreter's. Such a build
+          belongs to another checkout.
         """
         wanted = {self.place(each).name for each in images}
         known = tuple(f"{each.name}-" for each in images)

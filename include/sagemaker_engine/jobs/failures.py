@@ -44,7 +44,10 @@ def data_failure(what: str, error: InputDataError) -> str:
 
 
 def s3_failure(what: str, error: S3Error) -> str:
-    """Return the FailureReason if S3 rejected an upload of a job, in the form of `data_failure`."""
+    """Return the FailureReason of a job after S3 rejected one of its uploads.
+
+    The text has the same form as that of `data_failure`.
+    """
     cause = f"{error.code} ({error.status}): {error}"
     return (
         f"{INTERNAL_ERROR} ({what}: {cause})"

@@ -63,7 +63,8 @@ class AttemptFaults:
         """Enter a phase in which no program of the user runs.
 
         Raises:
-            HostsLostError: A fault removes the hosts. It takes effect at once: no program could use the notice.
+            HostsLostError: A fault removes the hosts. The fault takes effect at once, without the notice of a spot
+                interruption, because no program could use it.
         """
         self.moments.enter(state)
         self.check()

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def instance_files(job: Job, ground: Ground, host: HostPlan) -> ContainerFiles:
-    """Return the folders of an instance. Without mounts its programs use this machine's paths."""
+    """Return an instance's folders, each with its path inside the instance and its path on this machine.
+
+    On a machine without mounts, both paths are the same, so the programs use this machine's paths.
+    """
     own = job.ml_folder(host.name)
     if not ground.has_mounts:
         return ContainerFiles.of_folder(own)

@@ -1,10 +1,10 @@
-"""Launchers of AWS's toolkit, and checks that the emulated image supports the one that a job requests.
+"""Launchers of AWS's toolkit, and checks that the emulated image supports the launcher that a job requests.
 
 On AWS the image contains the programs that its toolkit starts. The engine's environments may lack some of
 them. Without the checks, the toolkit would mishandle the request:
 
-- If it does not know the launcher's flag, it starts a plain process on each instance.
-- If a program is missing, it fails silently.
+- If the toolkit does not know the launcher's flag, it starts a plain process on each instance.
+- If a program is missing, the toolkit fails silently.
 """
 
 from __future__ import annotations

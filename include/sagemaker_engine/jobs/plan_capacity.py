@@ -1,4 +1,4 @@
-"""Wait of one job for the instances of its training plan, and their loss when the plan's window ends.
+"""One job's wait for the instances of its training plan, and the loss of the instances when a window ends.
 
 The service documents these rules:
 

@@ -72,7 +72,10 @@ class RuleWatch:
             log.exception("the rules of %s cannot be read", self.job.name)
 
     def heed_update(self) -> None:
-        """Start the evaluation of rules that UpdateTrainingJob added; checks at most twice per second."""
+        """Start the evaluation of rules that UpdateTrainingJob added.
+
+        A call within 0.5 s of the last check of the job's request has no effect.
+        """
         now = time.monotonic()
         if self._care or self._ending.is_set() or now - self._looked_at < CARE_S:
             return

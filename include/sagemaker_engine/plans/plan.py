@@ -115,7 +115,7 @@ def duration_members(hours: float) -> dict[str, int]:
 
 
 def fee_text(usd: float) -> str:
-    """Return an UpfrontFee. Worked example: 755.136 is 755.14."""
+    """Return an UpfrontFee: the amount in USD, rounded to two decimals. Worked example: 755.136 gives `755.14`."""
     return f"{usd:.2f}"
 
 

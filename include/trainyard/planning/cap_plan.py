@@ -1,4 +1,4 @@
-"""Split of a run's cost cap: the most that each task may cost and still leave enough for the later tasks."""
+"""Split of a run's cost cap into one part per task, so that each task leaves enough for the later tasks."""
 
 from __future__ import annotations
 

@@ -77,14 +77,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonPlan:
-    """A comparison whose cells can all be trained.
+    """A comparison whose trainings can all be run.
+
+    Each training is a cell: a strategy on a number of ranks.
 
     Attributes:
         conf: the comparison's conf.
-        sharding: the run's conf for sharding. Its instance count is the least common multiple of the cells' ranks: the
-            shards then divide over the ranks of every cell.
+        sharding: the run's conf for sharding. Its instance count is the least common multiple of the cells'
+            numbers of ranks, so that the shards divide evenly over the ranks of every cell.
         ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.
-        once_usd: the same with one attempt per job.
+        once_usd: the most that all jobs can cost with one attempt each; None if a price is unknown.
         cost_note: calculation of the ceiling, in words.
         warnings: findings that do not stop the run.
     """

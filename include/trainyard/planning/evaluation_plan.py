@@ -254,10 +254,11 @@ def processing_run_s(conf: RunConf) -> int:
 
 
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the plan on the training's type or, if it cannot run the evaluation, on the cheapest type that can.
+    """Return the plan on the training's type if it can run the evaluation, otherwise on the cheapest that can.
 
-    Types on which the evaluation stays within its time limit come first. If no type can run it, return the plan on
-    the type that comes nearest to enough memory.
+    The cheapest type is chosen among the types on which the evaluation stays within its time limit. If there
+    are none, it is chosen among all types that can run the evaluation. If no type can run it, return the plan
+    on the type that comes nearest to enough memory.
     """
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None

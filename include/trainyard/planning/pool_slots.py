@@ -138,7 +138,10 @@ def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
 
 
 def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the instances of one trial of a run's search, from 1 to `most`; arguments as for `search_slots`."""
+    """Return the number of instances of one trial of a run's search, at least 1 and at most `most`.
+
+    The arguments are those of `search_slots`.
+    """
     own = _count(conf.get("tuning_instance_count"), absent=0)
     return max(1, min(most, own)) if own > 0 else pool_slots(conf, most=most)
 

@@ -65,7 +65,10 @@ def _rules(path: Path | None, folder: Path) -> tuple[ConfiguredRule, ...]:
 
 
 def _other_runs(rules: Sequence[ConfiguredRule]) -> dict[str, tuple[StepRecord, ...]]:
-    """Return the step records of the other runs that rules compare with, by the folder that the rules name."""
+    """Return the step records of other runs, by the folder of each run.
+
+    These are the runs that `SimilarAcrossRuns` rules name, to compare them with the evaluated run.
+    """
     folders = {each.rule.other for each in rules if isinstance(each.rule, SimilarAcrossRuns)}
     return {
         folder: tuple(each for each in read_run(Path(folder))[0] if isinstance(each, StepRecord))

@@ -86,10 +86,11 @@ def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> 
 
 
 def facts_of_job(hyperparameters: Mapping[str, str]) -> Facts:
-    """Return the precision and the skipped steps of a job for which there is no conf, from its hyperparameters.
+    """Return the facts of a job without a conf, from its hyperparameters: the precision and the skipped steps.
 
-    They are unknown unless the job trains a model by one of Trainyard's scripts. The learning rate's schedule stays
-    unknown, because it may depend on the data: with `epochs`, the script derives the number of steps.
+    Both facts are unknown unless the job trains a model by one of Trainyard's scripts. The learning rate's
+    schedule is always unknown, because it may depend on the data: with `epochs`, the script derives the number
+    of steps.
     """
     settings = decoded(hyperparameters)
     program = PurePosixPath(str(settings.get("sagemaker_program"))).name

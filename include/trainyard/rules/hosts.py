@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverallSystemUsage(Rule):
-    """Means and 95th percentiles of the hosts' resource use; never an issue. Source: SageMaker Developer Guide."""
+    """Means and 95th percentiles of the hosts' resource use, as a summary. The rule never finds an issue.
+
+    Source: SageMaker Developer Guide.
+    """
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)

@@ -72,7 +72,7 @@ class NonFinite(LossRule):
 
 
 def is_scaled(facts: Facts) -> bool:
-    """Return whether a loss scaler may skip steps: with fp16 or an unknown precision."""
+    """Return whether a loss scaler may skip steps. It may if the precision is fp16 or unknown."""
     return facts.precision in {None, "fp16"}
 
 

@@ -23,10 +23,13 @@ _COUNTS = "counts of labels against predictions (kind `predictions`)"
 class ClassImbalance(Rule):
     """Labels are uneven by more than `threshold_imbalance` to one, or a class is mostly mispredicted.
 
-    Evaluated after every `samples` labels. The ratio of the label counts is above `threshold_imbalance`, or more than
-    `threshold_misprediction` of a class's samples were predicted as another class. Source: SageMaker Developer Guide,
-    ClassImbalance. Early predictions are mostly wrong: the robust profile begins at step 500 and needs three violations
-    in a row.
+    Evaluated after every `samples` labels. The rule is violated in either of two cases:
+
+    - The most frequent label occurs more than `threshold_imbalance` times as often as the rarest.
+    - More than `threshold_misprediction` of a class's samples were predicted as another class.
+
+    Early predictions are mostly wrong, so the robust profile begins at step 500 and needs three violations in a
+    row. Source: SageMaker Developer Guide, ClassImbalance.
     """
 
     ORIGIN = Origin.DEBUGGER

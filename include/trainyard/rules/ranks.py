@@ -25,9 +25,12 @@ class Straggler(Rule):
     """A rank's time before the first collective is much longer than the fastest rank's.
 
     The ranks are compared once per `window` steps that all ranks recorded. For each rank, the comparison uses
-    the median of `local_seconds` over these steps. A rank is too slow if the fastest rank's median is below
-    `score` times its own median, and if the difference exceeds `min_share` of the median step time. A rank that
-    is too slow in `persistence` comparisons in a row is an issue.
+    the median of `local_seconds` over these steps. A rank is too slow if both conditions hold:
+
+    - The fastest rank's median is below `score` times this rank's median.
+    - The difference between the two medians exceeds `min_share` of the median step time.
+
+    A rank that is too slow in `persistence` comparisons in a row is an issue.
 
     The duration of whole steps cannot be used, because collectives equalize it (measured: 42.2 and 42.5 ms with
     local times of 1.2 and 31.7 ms). Source of `score`: NVIDIA Resiliency Extension (0.75).

@@ -125,7 +125,8 @@ def skipped_steps(step: int, onset: int | None) -> range:
 def steps_text(given: str | None, spans: Sequence[range]) -> str:
     """Return a new value of the hyperparameter `skip_steps`: `given` with these spans appended.
 
-    Worked value: `given` = `3` and the span 5 to 7 give `3,5:7`.
+    The text of a span contains its first and its last step. Worked value: `given` = `3` and the span
+    `range(5, 8)` give `3,5:7`.
     """
     texts = [str(each[0]) if len(each) == 1 else f"{each[0]}:{each[-1]}" for each in spans]
     return ",".join(dict.fromkeys([given, *texts] if given else texts))

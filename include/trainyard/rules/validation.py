@@ -189,9 +189,10 @@ class _Gains:
 class ValRise(Rule):
     """The smoothed validation loss is above `ratio` times its best for `patience` validations.
 
-    The best model is then an earlier one. The severity is warning, because the accuracy may still rise, and a moving
-    target or another mixture of data raises the loss of a healthy training. Example: if the best is 2.0, three smoothed
-    values in a row above 2.1 are an issue. For a negative best the limit is best + (`ratio` - 1) * |best|.
+    The best model is then an earlier one. The severity is warning, because the accuracy may still rise, and a
+    moving target or another mixture of data raises the loss of a healthy training. Example with the default
+    `ratio` of 1.05 and `patience` of 3: if the best is 2.0, the limit is 2.1, and three smoothed values in a
+    row above it are an issue. For a negative best, the limit is best + (`ratio` - 1) * |best|.
 
     Attributes:
         smoothing: weight of the previous smoothed value, 0 to 1.

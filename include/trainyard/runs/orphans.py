@@ -59,7 +59,7 @@ def judge(
     grace_s: float,
     is_live: Callable[[Owner], bool],
 ) -> OrphanVerdict:
-    """Return the verdict on a resource, which may be stopped only if it is an `ORPHAN`.
+    """Return the verdict on a resource. The resource may be stopped only if the verdict is `ORPHAN`.
 
     Args:
         thing: the resource.

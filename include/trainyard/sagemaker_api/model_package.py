@@ -55,7 +55,7 @@ class ModelVersion:
 
     @property
     def description(self) -> str:
-        """The description, by which a second registration finds the version."""
+        """The version's description, `training job <source>`. A second registration finds the version by this text."""
         return f"training job {self.source}"
 
     @property

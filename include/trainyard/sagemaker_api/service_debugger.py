@@ -60,7 +60,11 @@ def settings_of_service(spec: TrainingJobSpec) -> str:
 
 
 def members_of_service(request: Mapping[str, Any]) -> str:
-    """Return the names of the request's members for Debugger and Profiler, with the rules' names."""
+    """Return the names of the request's members for Debugger and Profiler as one text.
+
+    Only members with a value are named. If a member is a list of rules, the names of the rules follow in
+    parentheses, as in `DebugRuleConfigurations (Overfit)`.
+    """
     return _setting_names({name: request.get(name) for name in _MEMBERS})
 
 

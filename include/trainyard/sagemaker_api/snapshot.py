@@ -157,10 +157,12 @@ class JobSnapshot:
     def reached_max_pending(self) -> bool:
         """True if the job's last wait for instances ended because it had lasted `max_pending_s`.
 
-        The service stops a job within minutes after this limit. If the wait ended much later, a person stopped the
-        job, and the result is False. Such waits occur because the service ignores the limit for types without
-        accelerators. With a training plan, the limit counts only the plan's active time. The result is then also
-        True for a much longer wait.
+        The service stops a job within minutes after the job's wait has reached `max_pending_s`. A much
+        longer wait is possible because the service ignores this limit for types without accelerators. If
+        the job was stopped after a much longer wait, a person stopped it, and the result is False.
+
+        With a training plan, the limit counts only the time in which the plan is active. For such a job the result
+        is therefore True after any wait that is not shorter than the limit.
         """
         wait = self.last_wait
         if self.max_pending_s is None or wait is None or wait[1] is None:

@@ -127,7 +127,11 @@ def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
 
 
 def conversations_of(row: Mapping[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield the conversations of a row that has no fault; none if the row has texts."""
+    """Yield the conversations in a row that has no fault.
+
+    A chat is one conversation. A completion is the prompt with its completion. A pair is two conversations: the
+    prompt with each of its answers. Nothing is yielded if the row consists of texts instead of messages.
+    """
     kind = format_of(row)
     if kind is RowFormat.CHAT:
         yield row["messages"]

@@ -194,9 +194,10 @@ class NamedRecords(NamedTuple):
             names are the positions "0", "1", and so on.
         header: the names in the file; empty without a header.
         records: the rows.
-        delimiter: the delimiter, or a pattern of several characters.
+        delimiter: one character, or several characters that are a regular expression.
         quote: the character that encloses fields.
-        escapes: scan of the rows for escape characters; None if quotes are plain characters.
+        escapes: scanner that finds escaped characters, and characters inside of quotes, in a row's text; None
+            if quotes are plain characters.
     """
 
     names: list[str]

@@ -197,7 +197,11 @@ def _baseline(sources: Sequence[ShardedSource], total: int) -> dict[str, float] 
 def _shards(
     sources: Sequence[ShardedSource], split: str, destination: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a split's shards; `file` is relative to the folder of all data sets."""
+    """Yield one entry per shard of the split, source by source.
+
+    An entry's `file` is the path of the shard below the folder that contains all data sets:
+    `<folder of the shard's data set>/<shard>`.
+    """
     for each in sources:
         folder = each.folder(destination)
         for shard in each.index.splits[split].shards:

@@ -44,7 +44,9 @@ class Objects(Protocol):
         """Store the file's content atomically, with its digest, if any, as metadata `sha256`."""
 
     def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
-        """Store an object's content also at `target`, without a download, with the digest as metadata.
+        """Copy an object to the address `target`, without a download.
+
+        The copy has the digest, if any, as metadata `sha256`.
 
         Raises:
             FileNotFoundError: there is no object at `uri`.

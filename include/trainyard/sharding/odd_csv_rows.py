@@ -258,9 +258,10 @@ class OddCsvTable(ChangingSchema):
         return batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
-        """Return the texts with each number rewritten to the form `1234.5`.
+        """Return the values with each number in the form `1234.5`.
 
-        Other texts get a form that does not parse as a number.
+        The numbers in `values` have the separators that `csv_options` sets. Any other value is changed, if
+        necessary, so that it does not parse as a number.
         """
         if not self._thousands and self._decimal == ".":
             return values

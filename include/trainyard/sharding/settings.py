@@ -153,8 +153,8 @@ class ShardSettings:
 def settings_of_run(conf: RunConf) -> ShardSettings:
     """Return the shard settings of a run's data.
 
-    Each process of the run's training that reads shards counts as a reader: a loader worker, or a rank
-    without loader workers.
+    They determine how many processes read shards in the run's training. These are the loader workers of all
+    ranks. A rank without loader workers reads its shards itself, so it counts as one such process.
 
     Raises:
         SpecError: the conf's settings contradict each other.

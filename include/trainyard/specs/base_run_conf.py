@@ -1,4 +1,4 @@
-"""`BaseRunConf`: the common fields of the confs of all runs with one training."""
+"""`BaseRunConf`: the fields that every conf of a run with one training has."""
 
 from __future__ import annotations
 

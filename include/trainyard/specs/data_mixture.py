@@ -140,7 +140,10 @@ def _entry_findings(
 
 
 def _repeated(conf: RunConf) -> Iterator[Finding]:
-    """Yield an error for data that two entries name, because its share would be the sum of two weights."""
+    """Yield an error if several entries of the mixture have the same source and text column.
+
+    The share of that data would be the sum of the entries' weights.
+    """
     counts = Counter((each.source, each.text_column) for each in conf.data_mixture.values())
     for (source, _), count in counts.items():
         if count > 1:

@@ -156,10 +156,11 @@ def _built(
 
 
 def _known_part(cls: type[Any], values: Mapping[str, Any], *, unset: set[str]) -> Any:
-    """Return an instance that lacks the fields without a usable value; reading such a field raises AttributeError.
+    """Return an instance with only those fields that have a usable value.
 
-    These are the fields that are `UNKNOWN`, those in `unset`, and the required fields without a value.
-    A class with a `__post_init__` but no `checks` cannot be checked in part; its instance is `UNKNOWN`.
+    Reading any other field raises AttributeError. A field is left out if its value is `UNKNOWN`. A field
+    without a value is left out if it is required or in `unset`, and otherwise has its default. A class with a
+    `__post_init__` but no `checks` cannot be checked in part, so for such a class the result is `UNKNOWN`.
     """
     if not hasattr(cls, "checks") and hasattr(cls, "__post_init__"):
         return UNKNOWN

@@ -146,7 +146,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
 
 
 def _vocabulary(conf: RunConf) -> Iterator[Finding]:
-    """Yield the faults of the vocabulary of a source of token ids."""
+    """Yield the faults of `vocab_size` and `eos_token_id`, the settings for a source with token ids."""
     formats = {name: data_format for name, (_, data_format) in _sources(conf).items()}
     has_tokens = "tokens" in formats.values()
     if has_tokens and conf.tokenizer == "bytes" and not conf.vocab_size:

@@ -1,4 +1,4 @@
-"""Rules for the search in a run's conf that need no other data."""
+"""Rules for the hyperparameter search of a run, checked on the run's conf alone."""
 
 from __future__ import annotations
 

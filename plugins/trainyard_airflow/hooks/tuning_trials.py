@@ -61,9 +61,10 @@ class TuningTrials:
         return self._jobs.describe(name)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
-        """Return the snapshot of an ended search with its billed seconds.
+        """Return the snapshot of an ended search, with the search's billed seconds.
 
-        These are the sum over its trials; each trial counts with its billed seconds per instance.
+        These seconds are the sum over all trials of the search. Each trial counts with its billed seconds per
+        instance.
         """
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))

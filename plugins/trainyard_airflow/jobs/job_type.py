@@ -37,10 +37,11 @@ class JobType(ABC):
 
     Args:
         jobs: the task's jobs.
-        given: the operator's spec, a mapping of fields or a spec object.
+        given: the spec that the operator was given, either as a mapping of its fields or as a spec object.
 
     Attributes:
-        code: the job's uploaded code; None before the upload. An earlier Create call for the job may have uploaded it.
+        code: the job's uploaded code; None before the upload. An earlier Create call for the job may have
+            uploaded it.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any) -> None:

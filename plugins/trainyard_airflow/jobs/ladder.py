@@ -1,7 +1,8 @@
-"""Choice of the entry of `capacity_ladder` (rung) for a task's next job, derived from the earlier jobs.
+"""Choice of a rung (an entry of `capacity_ladder`) for a task's next job.
 
-The snapshots of the jobs contain their instances and how they ended. The choice therefore needs no stored state, and
-does not change if a worker, triggerer or scheduler is lost.
+The rung is derived from the snapshots of the earlier jobs. They contain the jobs' instances and how the
+jobs ended. The choice therefore needs no stored state, and does not change if a worker, triggerer or
+scheduler is lost.
 """
 
 from __future__ import annotations

@@ -49,7 +49,10 @@ class ShardingSpec:
 
     @property
     def datasets(self) -> Mapping[str, ShardingSpec]:
-        """This spec under an empty name, in the same form as a mixture's `datasets`: specs by source name."""
+        """Mapping with this spec as its only value and an empty name as the key.
+
+        It has the same form as `MixtureSpec.datasets`, a mapping from the names of the sources to their specs.
+        """
         return {"": self}
 
 

@@ -52,10 +52,14 @@ class AwaitStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitQuota:
-    """The task waits for `seconds` and continues with `JobRun.next(quota)`.
+    """The task waits before the next Create call of its job, and continues with `JobRun.next(quota)`.
+
+    The cause is that the service rejected the job for lack of quota or capacity.
 
     Attributes:
         job_name: name of the job that the service rejected.
+        seconds: duration of this pause.
+        quota: progress of the whole wait, which can consist of many pauses.
     """
 
     job_name: str

@@ -50,8 +50,8 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
     Args:
         trainer: a ModelTrainer, or a trainer that fine-tunes a model of the hub (`SFTTrainer`, `DPOTrainer`,
             ...).
-        run_uri: S3 prefix to use if the trainer sets no address: for the checkpoints of a ModelTrainer, or for
-            the output of a trainer that fine-tunes.
+        run_uri: S3 prefix to use if the trainer sets no address. It is used for the checkpoints of a
+            ModelTrainer, and for the output of a trainer that fine-tunes.
 
     Raises:
         SpecError: the trainer does not describe a training job, or the SDK would break the job.

@@ -350,7 +350,11 @@ class CheckRulesOperator(ConnectedOperator):
     def _left(
         self, context: Context, attempts: Sequence[JobSnapshot], watched: dict[str, Any] | None
     ) -> JobSnapshot | None:
-        """Return the first ended attempt that was neither watched to its end nor given up, or None."""
+        """Return the first ended attempt that is still to be watched, or None.
+
+        An attempt is done if it was watched to its end, if it never started to train, or if this task has given up
+        watching it.
+        """
         ended = [each for each in attempts if each.is_terminal]
         done = self._memory(context).given_up_jobs if ended else frozenset()
         done |= {watched["watched_job"]} if watched else frozenset()

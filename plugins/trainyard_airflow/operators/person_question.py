@@ -25,7 +25,7 @@ class Question:
     Attributes:
         body: the facts for the decision, as Markdown.
         default: the answer that applies if nobody answers within `timeout_s`.
-        users: ids of the users who may answer; empty for all whom Airflow permits to answer.
+        users: ids of the users who may answer. Without ids, every user with Airflow's permission may answer.
     """
 
     subject: str

@@ -570,10 +570,13 @@ class _AirflowTask:
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether the task was cleared, marked or deleted since its start; False if it does not defer.
+        """Return whether the task was cleared, marked or deleted since its start.
 
-        Airflow notifies the worker of this only with the next heartbeat, seconds later. Without this check, the
-        task would have tried to defer by then. Airflow would reject the deferral, and nothing would stop the job.
+        The result is always False if the task is not deferrable.
+
+        Airflow notifies the worker only with the next heartbeat, seconds later. A deferrable task tries to defer
+        before that. Airflow would then reject the deferral, and nothing would stop the job. This check therefore
+        comes before the deferral.
         """
         if not self._operator.deferrable:
             return False

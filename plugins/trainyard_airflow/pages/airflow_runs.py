@@ -81,9 +81,10 @@ def list_month_runs(session: Session, *, dag_ids: Collection[str], since: dateti
     A row contains only the data from which the run's cost and team are derived:
 
     - Every row has the run's team and its reported cost.
-    - The row of a run that has not ended also has the names and connections of its jobs, and its mapped tasks.
-    - The row of an ended run without a task `report` also has these, and the results and failed jobs of all
-      tasks that are not mapped.
+    - If the run has not ended, or has ended without a task `report`, the row also has the names and
+      connections of the run's jobs, and its mapped tasks.
+    - If the run has ended without a task `report`, the row also has the results and failed jobs of all tasks
+      that are not mapped.
     """
     from airflow.models.dagrun import DagRun  # noqa: TID251  # as above
     from airflow.models.taskinstance import TaskInstance  # noqa: TID251

@@ -250,7 +250,8 @@ class FedLook(Look):
     async def _check(self, state: FeedState) -> None:
         """Describe the job, and stop it if it exceeds one of its limits.
 
-        The reasons to describe the job remain until all calls have succeeded, so a failed stop is repeated.
+        The check counts as done only if all its calls succeed. After a failed call, such as a rejected stop, it is
+        due again.
         """
         self.snapshot = snapshot = await self.now()
         self.answers.described()

@@ -78,7 +78,9 @@ class LogTail:
         )
 
     async def find_streams(self, logs: Any) -> None:
-        """Add the job's streams to `tokens`; none if the log group does not exist.
+        """Find the job's streams and add them to `tokens`, which holds the next read position of each stream.
+
+        If the log group does not exist, nothing is added.
 
         Raises:
             ClientError: the service rejected the listing.

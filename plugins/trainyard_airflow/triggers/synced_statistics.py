@@ -37,9 +37,9 @@ class SyncedStatistics:
     """Statistics of a training: files that the service copies, and objects that the job's hosts upload.
 
     Args:
-        place: S3 prefix of the copied files, which grow; or None.
-        streams: S3 prefix of the hosts' objects, or None. Such objects never change, so only those after the last
-            fetched one are listed.
+        place: S3 prefix of the copied files, or None. These files grow while the job runs.
+        streams: S3 prefix of the hosts' objects, or None. An uploaded object never changes. A poll therefore
+            lists only the objects after the last one that was fetched.
     """
 
     place: str | None

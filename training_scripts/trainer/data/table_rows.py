@@ -126,7 +126,10 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return gathered
 
     def _classes(self, dtype: torch.dtype) -> Tensor:
-        """Return the target's classes in `dtype`, converted by `comparable` like the values of a shard."""
+        """Return the target's classes in `dtype`, converted by `comparable`.
+
+        The values of a shard are converted in the same way, so that both can be compared.
+        """
         return comparable(torch.tensor(self._layout.target.classes, dtype=dtype))
 
     def _target(self, values: Tensor) -> Tensor:

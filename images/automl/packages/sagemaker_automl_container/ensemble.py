@@ -65,7 +65,10 @@ class Chooser:
     def choose(
         self, predictions: Sequence[Array], truth: Array, weights: Array | None
     ) -> list[float]:
-        """Return the weight of each candidate, from 0 to 1 with sum 1 (the first candidate wins a tie)."""
+        """Return the weight of each candidate, from 0 to 1 with sum 1. The first candidate wins a tie.
+
+        The argument `weights` has the sample weights of the rows; None weights all rows equally.
+        """
         counts = [0] * len(predictions)
         total = np.zeros_like(predictions[0])
         best: tuple[float, list[int]] | None = None

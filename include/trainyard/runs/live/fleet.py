@@ -58,7 +58,7 @@ def fleet_page(
 
 
 def month_start(now: float) -> datetime:
-    """Return the beginning of the month (UTC) of a moment in epoch seconds."""
+    """Return the beginning of the UTC month that contains the time `now` (epoch seconds)."""
     return utc_day(now).replace(day=1)
 
 
@@ -156,7 +156,10 @@ def _groups(conf: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _accelerators(conf: Mapping[str, Any]) -> int:
-    """Return the number of accelerators in a run's cluster; 0 for a type without any and for an unknown type."""
+    """Return the number of accelerators in a run's cluster.
+
+    Instances whose type has no accelerators, or is unknown, count as 0.
+    """
     types, total = catalogue().types, 0
     for each in _groups(conf) or [conf]:
         known, count = types.get(str(each.get("instance_type"))), each.get("instance_count")

@@ -139,7 +139,10 @@ def _outlier(
 
 
 def _marks(records: Iterable[Record]) -> dict[int, str]:
-    """Return, by step, the event just before it. A checkpoint that is recorded at step s precedes step s + 1."""
+    """Return the text `_AFTER_CHECKPOINT` for each step that directly follows a checkpoint, by step.
+
+    A checkpoint that is recorded at step s precedes step s + 1.
+    """
     return {
         each.step + 1: _AFTER_CHECKPOINT
         for each in records

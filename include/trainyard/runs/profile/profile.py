@@ -77,10 +77,11 @@ class Profile:
     """Profile of one training: step time by part, outliers, resource use and diagnosis.
 
     Attributes:
-        num_steps: number of steps that were not lost.
-        num_first_steps: number of these that are the first step of a start; the means leave them out.
-        why_no_steps: why there are no step times; empty if there are.
-        why_no_stragglers: why ranks cannot be compared; empty if they can.
+        num_steps: number of steps, without those that a restart discarded.
+        num_first_steps: how many of these steps were the first after a start of the training. They include
+            one-time work, so the means leave them out.
+        why_no_steps: why there are no step times; empty if the profile has step times.
+        why_no_stragglers: why ranks cannot be compared; empty if they can be compared.
         verdicts: verdicts of the rules on speed, hosts and memory.
     """
 

@@ -34,12 +34,14 @@ _MODEL_FILE, _OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 class ComparisonReportOperator(ClosingReportOperator):
     """Writes `comparison.html`, `comparison.json` and `comparison.parquet` to S3, even if the run is incomplete.
 
-    A failed training is in the table with its reason. The task first stops jobs of the run that still run although
-    their tasks have ended. It then waits for the end of all resources in the run's ledger, at most three minutes.
+    A failed training is in the table with its reason. The task first stops jobs of the run that still run
+    although their tasks have ended. It then waits for the end of all resources in the run's ledger, at most
+    three minutes.
 
-    Returns `report_html`, `report_json`, `table`, the `status`, the numbers of requested and measured cells,
-    `cost_usd`, and the names of the `unsettled` entries of the ledger. It also returns `knees`, a list with one
-    sentence for each strategy: it names the largest number of ranks that is still worth its cost.
+    Returns `report_html`, `report_json`, `table`, the `status`, `cells` (the numbers of requested and measured
+    trainings), `cost_usd`, and the names of the `unsettled` entries of the ledger. It also returns `knees`, a
+    list with one sentence for each strategy. Each sentence names the largest number of ranks that is still
+    worth its cost.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:
     Unknown names are returned unchanged. `script_pipeline` rejects them, together with all other faults.
 
     Raises:
-        SpecError: there are settings that the run sets itself; it lists all of them.
+        SpecError: `estimator` has settings that the run sets itself. The error lists all of them.
     """
     made = [
         Finding(

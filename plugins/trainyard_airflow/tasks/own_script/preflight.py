@@ -178,7 +178,10 @@ def _unset_training(conf: ScriptConf) -> TrainingJobSpec:
 
 
 def _valid_training(conf: ScriptConf) -> TrainingJobSpec | None:
-    """Return the training job with placeholders; None if it is invalid, which `findings` reports."""
+    """Return the training job's spec, with placeholders for the run's paths and role.
+
+    Return None if the spec is invalid. The method `findings` reports its errors.
+    """
     try:
         return _unset_training(conf)
     except SpecError:
