@@ -134,7 +134,7 @@ def test_own_script_that_its_cap_stopped_ends_clearly(
         assert (states["train"], states["register"]) == ("failed", "upstream_failed")
         assert record["failure"]["error"] == "BudgetExceededError"
         assert report["note"].startswith(
-            "Failed in train: the cost cap stopped the training after step 7, and it left no model"
+            "Failed in train: the cost cap stopped the training after step 7, and the job left no model"
         )
 
 

@@ -230,7 +230,7 @@ def test_plan_keeps_as_many_checkpoints_as_the_scripts() -> None:
                 ],
                 "volume_size_gb": 500,
             },
-            "capacity_ladder[1]: ",
+            " (capacity_ladder[1])",
             "500 GB on ml.g5.xlarge",
         ),
         (
@@ -252,7 +252,7 @@ def test_a_volume_above_the_local_disks_is_refused(params: Any, where: str, got:
 
     assert [
         f"{each.where} {each.got}" for each in caught.value.findings if "local disks" in each.what
-    ] == [f"{where}volume_size_gb {got}"]
+    ] == [f"volume_size_gb{where} {got}"]
 
 
 def test_a_rung_without_bf16_makes_the_whole_ladder_fp32_with_a_warning() -> None:
@@ -474,7 +474,7 @@ def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> N
         in message
     )
     assert (
-        "capacity_ladder[2]: processes_per_instance: is more than the instance supports" in message
+        "processes_per_instance (capacity_ladder[2]): is more than the instance supports" in message
     )
     assert message.startswith("run conf: 3 problem(s)")
 

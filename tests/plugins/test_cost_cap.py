@@ -172,7 +172,7 @@ def test_follower_stops_a_job_at_its_cap_without_a_model_and_the_task_says_so(
     assert 5 <= caplog.text.count("cost so far at most $") <= 10
     with pytest.raises(
         BudgetExceededError,
-        match="cost cap stopped the training after step 7, and it left no model",
+        match="cost cap stopped the training after step 7, and the job left no model",
     ) as caught:
         made.execute_complete(task.context, event)
 

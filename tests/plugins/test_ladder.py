@@ -281,20 +281,20 @@ def test_job_in_a_plan_is_on_the_rung_of_its_plan() -> None:
 
 def test_rung_whose_plan_is_closed_is_passed_with_the_reason() -> None:
     placement = place_next(
-        (PLAN, SPOT), [], max_run_s=HOUR, closed_rungs={0: "plan mine is Expired"}
+        (PLAN, SPOT), [], max_run_s=HOUR, closed_rungs={0: "plan 'mine' is Expired"}
     )
 
     assert placement.index == 1
     assert (
-        "tier 0 (2 x ml.g5.xlarge in plan 'mine') cannot be used, because plan mine is Expired"
+        "tier 0 (2 x ml.g5.xlarge in plan 'mine') cannot be used, because plan 'mine' is Expired"
         in placement.reason
     )
 
 
 def test_ladder_whose_plans_are_all_closed_lacks_capacity() -> None:
     with pytest.raises(CapacityError, match="no tier of the capacity ladder") as raised:
-        place_next((PLAN,), [], max_run_s=HOUR, closed_rungs={0: "plan mine is Expired"})
-    assert "plan mine is Expired" in str(raised.value)
+        place_next((PLAN,), [], max_run_s=HOUR, closed_rungs={0: "plan 'mine' is Expired"})
+    assert "plan 'mine' is Expired" in str(raised.value)
 
 
 def test_spec_on_a_rung_has_its_plan_and_no_other() -> None:

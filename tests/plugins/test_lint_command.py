@@ -48,7 +48,7 @@ def test_a_run_with_a_warning_is_clean(lint_run: Any) -> None:
 
     assert status == CLEAN
     assert "warning  instance_count: is 2, but one ml.g5.12xlarge has at least as many" in said
-    assert "         because inside an instance gradients do not cross the network (" in said
+    assert "         because gradients within one instance do not cross the network (" in said
     assert "0 error(s), 2 warning(s)" in said
 
 

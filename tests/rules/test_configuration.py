@@ -147,8 +147,11 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
             "rules[0].ratio: has the wrong type",
         ),
         ({"rule": "LossSpike", "severity": "fatal"}, "one of error, warning"),
-        ({"name": "x"}, "an entry needs exactly one kind of rule; got none"),
-        ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
+        (
+            {"name": "x"},
+            "an entry needs exactly one of the keys `rule`, `expression` and `file`; got none",
+        ),
+        ({"rule": "LossSpike", "expression": "loss > 1"}, "got `rule`, `expression`"),
         ({"expression": "loss > 1"}, "name: is required for an expression"),
         ({"name": "x", "expression": "los > 1"}, "did you mean 'loss'?"),
         ({"RuleConfigurationName": "x"}, "has neither rule_to_invoke nor expression; got None"),

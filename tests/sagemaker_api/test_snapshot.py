@@ -216,7 +216,7 @@ def test_only_an_ended_job_that_never_started_is_known_to_be_unbilled(
 
 
 def test_an_answer_of_something_else_is_our_bug() -> None:
-    with pytest.raises(ContractError, match="not a Describe response"):
+    with pytest.raises(ContractError, match="the Describe response is not that of a job"):
         JobSnapshot.from_describe({"ModelPackageArn": "x"})
 
 

@@ -41,10 +41,13 @@ def plan(*windows: tuple[float, float], **members: Any) -> TrainingPlanState:
     return TrainingPlanState.from_describe(answer(*windows, **members))
 
 
+PLACE = "capacity_ladder[0].training_plan"
+
+
 def found(state: TrainingPlanState, rung: CapacityRung = RUNG, **arguments: Any) -> dict[str, Any]:
     """Return the severity of each finding by its text."""
     asked = {"reserve_s": RESERVE, "needed_s": HOUR, "has_other_rung": False, **arguments}
-    findings = state.findings(rung, 2 * HOUR, place="rung", **asked)
+    findings = state.findings(rung, 2 * HOUR, place=PLACE, **asked)
     return {each.what: each.severity for each in findings}
 
 

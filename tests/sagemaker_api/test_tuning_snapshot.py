@@ -120,7 +120,7 @@ def test_of_several_definitions_the_winners_counts() -> None:
 
 
 def test_other_answer_is_no_search() -> None:
-    with pytest.raises(ContractError, match="the mapping is not a Describe response of a search"):
+    with pytest.raises(ContractError, match="the Describe response is not that of a search"):
         SearchFacts.from_describe({"TrainingJobName": "job"})
 
 

@@ -229,7 +229,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, fault: str) -> None:
 def test_images_of_mxnet_are_refused(tmp_path: Path, store: Store, num_labels: int) -> None:
     header = struct.pack("<IfQQ", num_labels, 1.0, 7, 0) + bytes(4 * num_labels)
     path = write(tmp_path / "a.rec", [header + JPEG])
-    with pytest.raises(DataError, match="images of MXNet") as caught:
+    with pytest.raises(DataError, match="images in MXNet's format") as caught:
         store.shard(path)
     assert "a.rec, record 1" in str(caught.value)
 

@@ -49,10 +49,10 @@ NO_TOOLS = "{{ raise_exception('no tools') if tools }}" + PLAIN
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        (b"{", "is not valid JSON: "),
-        (b'{"text": "\xff"}', "is not valid JSON: "),
-        ('{"text": "a"}'.encode("utf-16"), "is not valid JSON: "),
-        (b"[" * 100_000, "is not valid JSON: "),
+        (b"{", "is not valid JSON ("),
+        (b'{"text": "\xff"}', "is not valid JSON ("),
+        ('{"text": "a"}'.encode("utf-16"), "is not valid JSON ("),
+        (b"[" * 100_000, "is not valid JSON ("),
         (b'{"text": "first", "text": "second"}', "has the key text twice"),
         (b'{"text": "x \\uD83d y"}', "has a lone surrogate, \\ud83d, which is half of a character"),
     ],

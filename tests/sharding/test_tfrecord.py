@@ -265,7 +265,7 @@ LENGTH = (64 * 1024**2 + 1).to_bytes(8, "little")
 LARGE = LENGTH + crc_of_tensorboard(LENGTH).to_bytes(4, "little") + bytes(100)
 OTHER_CONTENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "gzip": (gzip.compress, r"add \.gz to its name"),
-    "zlib": (zlib.compress, "with the compression GZIP, or none"),
+    "zlib": (zlib.compress, "again with GZIP or without compression"),
     "text": (lambda _: b"some text that is long enough", "not a TFRecord file"),
     "large": (lambda _: LARGE, "at most 67108864 are allowed"),
 }

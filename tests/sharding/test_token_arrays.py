@@ -234,7 +234,7 @@ def test_an_npy_file_is_as_long_as_its_header_states(
     with pytest.raises(DataError) as caught:
         store.shard(file, vocab_size=VOCABULARY)
 
-    for part in (f"train.npy{compression}", f"{4000 + change:,} bytes", "4,000 bytes: 2,000 ids"):
+    for part in (f"train.npy{compression}", f"{4000 + change:,} bytes", "4,000 bytes (2,000 ids)"):
         assert part in str(caught.value)
 
 

@@ -31,6 +31,6 @@ def check_identity(
     if differing:
         message = (
             f"{what} belongs to another run: {'; '.join(differing)}; set another "
-            "checkpoint_s3_uri for this run, or restore these values"
+            "checkpoint_s3_uri for this run, or give this run the values of the checkpoint"
         )
         raise CheckpointError(message)

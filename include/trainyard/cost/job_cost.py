@@ -98,14 +98,14 @@ def cluster_ceiling(
     count, names = sum(instances.values()), ", ".join(instances)
     price = 0.0 if training_plan else mean_price(instances)
     spot = (
-        ", an upper bound on spot: spot instances cost less, and waiting for them costs nothing"
+        ", an upper bound, because spot instances cost less and waiting for them costs nothing"
         if use_spot_instances
         else ""
     )
     if training_plan:
         note = in_plan(training_plan)
     elif price is None:
-        note = f"the price of {_unpriced(instances, table)} is not in the catalogue of {table.date}{spot}"
+        note = f"the price of {_unpriced(instances, table)} is not in the catalogue of {table.date}"
     else:
         note = (
             f"{_priced(instances, table)} for at most "

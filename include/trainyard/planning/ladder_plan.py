@@ -43,7 +43,7 @@ def ladder_plan_findings(
         if index:
             on_rung = _standing_on(conf, rung)
             yield from (
-                replace(each, where=f"{where}: {each.where}")
+                replace(each, where=f"{each.where} ({where})")
                 for each in cluster_rules(on_rung, instance)
             )
 

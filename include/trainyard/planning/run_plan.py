@@ -399,7 +399,7 @@ def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:
     if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",
-            what=f"cannot be checked, because a price is unknown; {cost.note}",
+            what=f"cannot be checked, because a price is unknown ({cost.note})",
             got=format_usd(conf.budget_usd),
             next_step="choose instance types with a known price, or limit max_run_s",
             severity=Severity.WARNING,

@@ -38,7 +38,7 @@ DEFAULT = "default"
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
 _ADD_NAME = 'add a name to the entry, such as "name": "hot"'
-_WRONG_KINDS = "an entry needs exactly one kind of rule"
+_WRONG_KINDS = "an entry needs exactly one of the keys `rule`, `expression` and `file`"
 _AWS_KEYS = frozenset(
     {
         "RuleConfigurationName",
@@ -82,9 +82,8 @@ class RuleSpec:
         """
         given = [key for key in ("rule", "expression", "file") if getattr(self, key) is not None]
         if len(given) != 1:
-            got = ", ".join(given) or "none"
-            allowed = "one of the keys `rule`, `expression` and `file`"
-            raise SpecError(Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed))
+            got = ", ".join(f"`{key}`" for key in given) or "none"
+            raise SpecError(Finding(where="rule", what=_WRONG_KINDS, got=got))
         if self.expression is not None and not self.name:
             raise SpecError(
                 Finding(where="name", what="is required for an expression", next_step=_ADD_NAME)

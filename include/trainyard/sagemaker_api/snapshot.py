@@ -226,7 +226,7 @@ class JobSnapshot:
         if "ProcessingJobName" in description:
             return cls(**_processing(description))
         raise ContractError(
-            "the mapping is not a Describe response of a job",
+            "the Describe response is not that of a job",
             got=f"the keys {', '.join(sorted(map(str, description))[:8])}",
             allowed="a response for a training, processing, tuning or AutoML job",
         )

@@ -61,7 +61,7 @@ class SearchFacts:
         ]
         if config is None or definitions[0] is None:
             raise ContractError(
-                "the mapping is not a Describe response of a search",
+                "the Describe response is not that of a search",
                 got=f"the keys {', '.join(sorted(description))}",
             )
         best = description.get("OverallBestTrainingJob") or description.get("BestTrainingJob") or {}

@@ -111,7 +111,7 @@ def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
     if options.get("quotechar", '"') is None and options.get("quoting") != csv.QUOTE_NONE:
         yield Finding(
             where="csv_options.quotechar",
-            what=f"is null, but quoting is not {csv.QUOTE_NONE} (no quotes)",
+            what=f"can be null only if quoting is {csv.QUOTE_NONE} (no quotes)",
             got="null",
             allowed="one character",
             next_step=f'if quote characters are part of the text, set {{"quoting": {csv.QUOTE_NONE}}}',

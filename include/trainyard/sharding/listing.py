@@ -517,7 +517,7 @@ def _selected_rows(state: SourceFile, indices: object) -> DataError:
         indices: the names of the files with the indices, for the message.
     """
     return DataError(
-        "a folder written by Hugging Face's save_to_disk selects rows of its files by a list of indices",
+        "a folder written by Hugging Face's save_to_disk has a list of indices that selects rows of its files",
         job_name="sharding",
         where=state.name,
         got=f"_indices_data_files: {json.dumps(indices)[:100]}",

@@ -196,9 +196,9 @@ def _cut_off(offset: int) -> EOFError:
 
 def _image(file: SourceFile, sample: Sample) -> DataError:
     return DataError(
-        "a RecordIO file has images of MXNet",
+        "a RecordIO file contains images in MXNet's format",
         job_name="sharding",
         where=f"{file.name}, {sample.name}",
-        allowed="RecordIO with SageMaker's Record (application/x-recordio-protobuf)",
+        allowed="RecordIO files of SageMaker's Record messages (application/x-recordio-protobuf)",
         next_step="read the images in your own training script, or exclude the file with a glob",
     )

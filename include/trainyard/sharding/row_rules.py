@@ -42,7 +42,7 @@ def parse_row(line: bytes) -> Any:
 
     Raises:
         ValueError: it is not UTF-8 or not JSON, has a key twice, or has half of a surrogate pair. The message is a
-            predicate: "is not valid JSON: ...".
+            predicate: "is not valid JSON (...)".
     """
     try:
         text = line.decode().removeprefix("\ufeff")
@@ -53,7 +53,7 @@ def parse_row(line: bytes) -> Any:
         half = ascii(error.object[error.start])[1:-1]
         raise ValueError(f"has a lone surrogate, {half}, which is half of a character") from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"is not valid JSON: {error}") from error
+        raise ValueError(f"is not valid JSON ({error})") from error
     return value
 
 
@@ -96,7 +96,7 @@ def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         try:
             tools = json.loads(tools) if tools.strip() else None
         except ValueError as error:
-            raise ValueError(f"has tools as a text that is not JSON: {error}") from error
+            raise ValueError(f"has tools as a text that is not JSON ({error})") from error
     if tools is None or (isinstance(tools, list) and all(isinstance(one, dict) for one in tools)):
         return tools or None
     raise ValueError(

@@ -69,7 +69,7 @@ class ReplanNeededError(Exception):
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
         super().__init__(
-            f"column {column!r} has values that its type, chosen from the first rows, cannot represent; "
+            f"column {column!r} has values that do not fit the type chosen from the first rows; "
             "choose the type again, and read the source again"
         )
         self.column, self.kind = column, kind

@@ -195,11 +195,14 @@ def _no_record(offset: int, header: bytes) -> ValueError:
 
     The file may be compressed: TensorFlow adds no suffix such as `.gz` to the names of compressed files.
     """
-    fault = f"the length of the record at byte {offset} has a wrong checksum: not a TFRecord file, or a damaged one"
+    fault = (
+        f"the length of the record at byte {offset} has a wrong checksum, "
+        "so the file is damaged or not a TFRecord file"
+    )
     if offset == 0 and header.startswith(b"\x1f\x8b"):
-        fault = "the file is compressed with GZIP: add .gz to its name"
+        fault = "the file is compressed with GZIP; add .gz to its name"
     elif offset == 0 and header[:1] == b"x" and int.from_bytes(header[:2]) % 31 == 0:
-        fault = "the file is compressed with ZLIB: write it with the compression GZIP, or none"
+        fault = "the file is compressed with ZLIB; write it again with GZIP or without compression"
     return ValueError(fault)
 
 

@@ -126,7 +126,8 @@ _NO_VOCABULARY = Finding(
     where="vocab_size",
     what="is required for a source of token ids",
     got="0, and no tokenizer file",
-    next_step="set vocab_size (and eos_token_id if documents end with an id), or the tokenizer that created the ids",
+    next_step="set vocab_size (and eos_token_id if a special id ends each document), or set tokenizer to the "
+    "tokenizer that created the ids",
 )
 _NO_IDS = Finding(
     where="vocab_size",

@@ -238,9 +238,9 @@ def _other_length(file: SourceFile, num_tokens: int, *, num_bytes: int, width: i
         "the size of a NumPy file differs from its header",
         job_name="sharding",
         where=file.name,
-        got=f"{num_bytes:,} bytes after the header: {num_bytes / width:,.10g} ids of {width} bytes",
-        allowed=f"{num_tokens * width:,} bytes: {num_tokens:,} ids",
-        next_step="copy or write the file again: it is truncated, or has other data at its end",
+        got=f"{num_bytes:,} bytes after the header ({num_bytes / width:,.10g} ids of {width} bytes)",
+        allowed=f"{num_tokens * width:,} bytes ({num_tokens:,} ids)",
+        next_step="copy or write the file again, because it is truncated, or has other data at its end",
     )
 
 
@@ -296,7 +296,7 @@ def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
             job_name="sharding",
             where=file.name,
             got="every second id is 0, as if uint32 ids were read as uint16",
-            allowed="uint16 for up to 65,536 ids, uint32 for more",
+            allowed="uint16 for a vocabulary of up to 65,536 ids, uint32 for a larger one",
             next_step="write it as uint16, or as .npy, which stores the type",
         )
 

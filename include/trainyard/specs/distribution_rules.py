@@ -75,7 +75,7 @@ def _framework(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]
             what=f"does not support the strategy {launch.strategy.name}",
             got=spec.framework,
             allowed=", ".join(launch.strategy.frameworks),
-            next_step="choose another distribution; if image_uri is set, set framework to the framework of that image",
+            next_step="choose another strategy; if image_uri is set, set framework to the framework of that image",
         )
     version = re.match(r"(\d+)\.(\d+)", spec.framework_version or "")
     is_old = version and tuple(map(int, version.groups())) < MULTI_WORKER_MIRRORED_SINCE

@@ -35,7 +35,7 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
             where="use_spot_instances",
             what="differs from the first tier of capacity_ladder, which replaces it",
             got="true; the first tier has false",
-            next_step="remove it, or set the same value in the first tier",
+            next_step="remove use_spot_instances, or set the same value in the first tier",
         )
 
 
@@ -59,7 +59,7 @@ def _replaced(
                 where=name,
                 what=f"differs from {by}, which replaces it",
                 got=f"{own}; the {there} has {value}",
-                next_step=f"remove it, or set the same value in the {there}",
+                next_step=f"remove {name}, or set the same value in the {there}",
             )
 
 

@@ -131,10 +131,10 @@ def _requirements(spec: TrainingJobSpec) -> Iterator[Finding]:
     if (spec.source_dir or "").startswith("s3://"):
         yield Finding(
             where="requirements",
-            what="need a source folder or repository, in which Trainyard makes the file requirements.txt",
+            what="need a source folder or repository, because Trainyard packs one of its files as requirements.txt",
             got=str(spec.source_dir),
-            next_step="set source_dir to the folder or repository of the code, or remove this field and pack the file "
-            "into the archive as requirements.txt",
+            next_step="set source_dir to the folder or repository of the code, or remove requirements "
+            "and pack that file into the archive as requirements.txt",
         )
 
 
@@ -253,8 +253,8 @@ def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.instance_preferences:
         yield Finding(
             where="max_cost_usd",
-            what="needs instances of known types, but the service chooses the job's",
-            next_step="set instance_type, instance_groups or capacity_ladder, or remove max_cost_usd",
+            what="cannot be combined with instance_preferences, because SageMaker chooses the instance type",
+            next_step="set instance_type, instance_groups or capacity_ladder instead, or remove max_cost_usd",
         )
     if spec.keep_alive_period_in_seconds:
         yield Finding(
@@ -336,7 +336,8 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
     if has_plan and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_s3_uri",
-            what="is required for long jobs in a training plan, because the end of a window would lose the training",
+            what="is required for long jobs in a training plan, because the training would be lost when a "
+            "window of the plan ends",
             got=f"max_run {spec.max_run}",
             allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
             next_step="set checkpoint_s3_uri and save checkpoints, or lower max_run",

@@ -130,7 +130,7 @@ class MoneyStops:
         }
         if self.ended_by(snapshot) == ENDED_BY_IDLE:
             return RuleViolatedError(
-                f"the training was stopped{at}, because its accelerators were idle, and it left no model in "
+                f"the training was stopped{at}, because its accelerators were idle, and the job left no model in "
                 "/opt/ml/model",
                 **facts,
                 next_step="see the log of the task watch_rules; move the model and its batches to the GPU, or load "
@@ -138,7 +138,7 @@ class MoneyStops:
                 + (", which resumes from the last checkpoint" if found else ""),
             )
         return BudgetExceededError(
-            f"the cost cap stopped the training{at}, and it left no model in /opt/ml/model",
+            f"the cost cap stopped the training{at}, and the job left no model in /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
             **facts,

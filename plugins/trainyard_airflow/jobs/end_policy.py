@@ -67,8 +67,9 @@ class EndPolicy:
             ContractError: always: this policy asks no questions.
         """
         raise ContractError(
-            "the task received a person's answer, but does not ask a question about its stopped job",
+            "a person answered a question about the task's stopped job, but the task no longer has such a question",
             where=f"job {result.get('job_name')}",
             got=f"the answer '{chosen}' from {by}",
-            next_step="clear the task to start its next attempt; do not change its rules while a question is open",
+            next_step="clear the task to start its next attempt; while a question is open, do not change "
+            "the task's rules",
         )

@@ -53,9 +53,10 @@ class GitSource:
         if found is None or ".." in folder.parts or folder.is_absolute():
             finding = Finding(
                 where="source_dir",
-                what="is not a git source",
+                what="is not a git source of the allowed form",
                 got=source_dir,
-                allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
+                allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>, optionally with "
+                "#subdirectory=<folder, relative to the repository's root>",
             )
             raise SpecError(finding, subject="source_dir")
         return cls(url=found[1], commit=found[2], subdirectory=str(folder) if folder.parts else "")

@@ -139,8 +139,8 @@ def code_findings(
             what="has a setup.py, so the container starts the script as a package, but torchrun cannot start packages",
             got=repr(spec.source_dir),
             next_step="set source_dir to the script's own folder, without setup.py (for a repository, add "
-            "#subdirectory=<folder>), or start the script without torchrun, in train_own_script with the strategy mpi "
-            "or plain",
+            "#subdirectory=<folder>), or, in train_own_script, set strategy to mpi or plain, which do not "
+            "use torchrun",
             source="sagemaker-training 5.1.4, torch_distributed.py",
         )
     script = folder / (spec.entry_point or "")

@@ -136,7 +136,7 @@ class TuningJobType(JobType):
         left_s = cap.job_limit_s(
             paid_usd=paid_usd,
             usd_per_s=None if rate is None else rate * at_once,
-            on=f"{at_once} trials at a time on {instances_in_words(spec.training)}",
+            on=f"{instances_in_words(spec.training)} per trial with max_parallel_jobs {at_once}",
             least_s=MIN_RUNTIME_S,
         )
         longest_s = min(MAX_RUNTIME_S, int(left_s))

@@ -62,9 +62,9 @@ def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]
         best = best_trial(trials, maximize=facts.maximize)
         if best is None or best.objective is None:
             raise JobFailedError(
-                f"search {search.name!r} ended as {search.status}, and none of its trials ({len(trials)}) has a finite "
-                "objective",
+                f"search {search.name!r} ended as {search.status}, and no trial has a finite objective",
                 job_name=search.name,
+                got=f"{len(trials)} trial(s)",
                 next_step=f"check that a trial's log has lines that match the regex of metric {facts.metric_name!r}",
             )
         tuned, name, value = (

@@ -124,8 +124,8 @@ def _missing(where: str, name: str, expected: Path, *, root: Path) -> Finding:
     return Finding(
         where=where,
         what=f"imports {name}, which is not in the source folder",
-        next_step=f"add {expected}, or correct the import"
-        + ("" if is_package else ", unless an installed library has it"),
+        next_step=("" if is_package else "if no installed library has this module, ")
+        + f"add {expected}, or correct the import",
         severity=Severity.ERROR if is_package else Severity.WARNING,
     )
 

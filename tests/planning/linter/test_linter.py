@@ -845,8 +845,8 @@ def test_each_rung_is_looked_at_and_named() -> None:
     )
 
     assert [each.where for each in found] == [
-        "capacity_ladder[1]: instance_type",
-        "capacity_ladder[0]: checkpoint_s3_uri",
+        "instance_type (capacity_ladder[1])",
+        "checkpoint_s3_uri (capacity_ladder[0])",
     ]
 
 

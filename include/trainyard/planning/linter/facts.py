@@ -27,7 +27,7 @@ class JobFacts:
         library: torch or tensorflow with its (major, minor) version; None if it is unknown (`image_library`).
         image: repository name of the image; None if it is derived from the framework.
         flags: the true flags of `trainyard.catalog.strategy_support.FLAGS`.
-        where: prefix of a finding's `where`, such as a tier of the capacity ladder.
+        where: place that a finding's `where` names in parentheses, such as a tier of the capacity ladder.
         inputs: channels.
         input_mode: input mode of channels without their own.
         hyperparameters: hyperparameters of the script.

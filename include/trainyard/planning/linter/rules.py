@@ -56,7 +56,7 @@ def _retired(facts: JobFacts) -> Iterator[Finding]:
             got=facts.instance_type,
             next_step="choose a newer type, such as ml.g5 or ml.p4d",
             severity=Severity.WARNING,
-            why="EC2 no longer lists the type",
+            why=f"EC2 no longer lists {facts.instance_type.removeprefix('ml.')}",
             source="EC2, DescribeInstanceTypes, as stored in moto 5.2.5",
         )
 
@@ -273,7 +273,7 @@ def _one_larger(facts: JobFacts) -> Iterator[Finding]:
             got=f"{facts.instance_count} x {instance.num_accelerators} {instance.accelerator}",
             next_step=f"choose one {best.name}",
             severity=Severity.WARNING,
-            why="inside an instance gradients do not cross the network",
+            why="gradients within one instance do not cross the network",
             source="developer guide, distributed-training-options; catalogue",
         )
 

@@ -67,7 +67,7 @@ WRONG_NAMES: Mapping[str, str] = {
     "deepspeed_enabled": "torch_distributed, and deepspeed.initialize in the script",
     "fsdp": "torch_distributed, and torch's fully_shard in the script",
     "fsdp_enabled": "torch_distributed, and torch's fully_shard in the script",
-    "accelerate": "torch_distributed, and accelerate in the script",
+    "accelerate": "torch_distributed, and the accelerate library in the script",
     "mpi_world_size": "processes_per_host: the launcher decides the number of processes",
     "parameterserver": '{"parameter_server": {"enabled": true}}',
     "multi_worker_mirrored": '{"multi_worker_mirrored_strategy": {"enabled": true}}',

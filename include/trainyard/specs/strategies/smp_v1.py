@@ -159,9 +159,9 @@ class SmModelParallelV1:
         if has_ddp and given.get("horovod"):
             yield _missing("ddp", "cannot be combined with horovod", "remove one of them")
         for name in (each for each in _NEEDS_DDP if each in given and "ddp" not in given):
-            yield _missing(name, "needs ddp", "set ddp")
+            yield _missing(name, "needs ddp", "set ddp to true")
         if given.get("tensor_parallel_degree", 1) > 1 and not has_ddp:
-            yield _missing("tensor_parallel_degree", "above 1 needs ddp", "set ddp")
+            yield _missing("tensor_parallel_degree", "above 1 needs ddp", "set ddp to true")
         if given.get("auto_partition") is False and "default_partition" not in given:
             yield _missing("default_partition", "is required if auto_partition is false")
         if given.get("default_partition", -1) >= self.degrees["pipeline"]:

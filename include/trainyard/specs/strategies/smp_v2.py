@@ -39,10 +39,10 @@ PARAMETERS: Mapping[str, Allowed] = {
     "expert_parallel_degree": DEGREE,
     "random_seed": COUNT,
 }
-_SHARDING = "write hybrid_shard_degree: FSDP shards parameters, gradients and optimizer state"
+_SHARDING = "write hybrid_shard_degree instead, with which FSDP shards parameters, gradients and optimizer state"
 _PIPELINE = (
-    "write hybrid_shard_degree or tensor_parallel_degree: version 2 has no pipeline parallelism; for pipeline stages, "
-    "use torch.distributed.pipelining under torch_distributed"
+    "write hybrid_shard_degree or tensor_parallel_degree instead, because version 2 has no pipeline parallelism; for "
+    "pipeline stages, use torch.distributed.pipelining under torch_distributed"
 )
 OF_VERSION_1: Mapping[str, str] = {
     "sharded_data_parallel_degree": _SHARDING,

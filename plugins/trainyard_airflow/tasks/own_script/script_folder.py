@@ -82,7 +82,7 @@ def script_findings(
                     what="is not a file of the source folder",
                     got=requirements,
                     allowed="a path inside it",
-                    next_step="correct the path, or remove it to install requirements.txt",
+                    next_step="correct the path, or leave requirements empty to install requirements.txt",
                 )
     except SpecError as error:
         yield from error.findings
