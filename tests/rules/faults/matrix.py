@@ -139,7 +139,7 @@ RUNS: Mapping[str, FaultRun] = {
     "zeroed": FaultRun(fault="one tensor set to 0", training=faulty.ZeroTensor),
     "slow": FaultRun(fault="steps 50 ms longer", training=faulty.SlowSteps, hyperparameters={"max_steps": 260}),
     "some slow": FaultRun(fault="every 7th step 0.5 s longer", training=faulty.SomeSlowSteps),
-    "stalled loader": FaultRun(fault="loader waits 50 ms", training=faulty.StalledLoader),
+    "stalled loader": FaultRun(fault="loader waits 200 ms", training=faulty.StalledLoader),
     "slow rank": FaultRun(fault="rank 1 waits 0.2 s", training=faulty.SlowRank, world_size=2),
     "bit flip": FaultRun(
         fault="one bit on rank 1", training=faulty.FlippedBit, world_size=2, hyperparameters={"max_steps": 210},
@@ -149,7 +149,7 @@ RUNS: Mapping[str, FaultRun] = {
         fault="first step after 1.5 s", training=faulty.LateStart,
         hyperparameters={"max_steps": 5, "warmup_steps": 2},
     ),
-    "leak": FaultRun(fault="1 MB kept a step", training=faulty.Leaking, hyperparameters={"max_steps": 500}),
+    "leak": FaultRun(fault="4 MB kept a step", training=faulty.Leaking, hyperparameters={"max_steps": 500}),
     "loaders": FaultRun(
         fault="8 loaders", training=faulty.Sampled, hyperparameters={"num_workers": 8, "max_steps": 60},
     ),

@@ -254,7 +254,9 @@ class SomeSlowSteps(SlowTraining):
 
 
 class StalledLoader(SlowTraining):
-    """The loader is slow from a step on."""
+    """The loader is slow from a step on, also beside the steps of a busy machine."""
+
+    seconds = 0.2
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
         for each in super().batches():
@@ -329,7 +331,7 @@ class Sampled(SlowTraining):
 
 
 class Leaking(Sampled):
-    """Keeps a megabyte of each step."""
+    """Keeps 4 MB of each step: enough growth between samples for the slow steps of a busy machine, too."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -337,7 +339,7 @@ class Leaking(Sampled):
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         if self.is_faulty:
-            self.kept.append(torch.ones(2**18))
+            self.kept.append(torch.ones(2**20))
         return super().sync_metrics(loss_sum, digest)
 
 
