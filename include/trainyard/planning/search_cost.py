@@ -95,7 +95,7 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def _longest(search: SearchSettings) -> tuple[int, str]:
-    """Return the longest total time of all trials in seconds, and the number of trials in words."""
+    """Return the most seconds that all trials can take together, and the trials in words, for the cost's note."""
     trials = search.max_jobs * search.max_run_s
     if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:
         return trials, f"{search.max_jobs} trials, each on"
