@@ -31,7 +31,7 @@ run records.
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,15 @@ class Finding:
         parts += [self.next_step] if self.next_step else []
         parts += [f"because {self.why}"] if self.why else []
         return "; ".join(parts) + (f" ({self.source})" if self.source else "")
+
+    @property
+    def field(self) -> str:
+        """The name of the field alone, without the place that `at` adds."""
+        return self.where.partition(" (")[0]
+
+    def at(self, place: str) -> Finding:
+        """Return the finding with a place after its field: `instance_type (capacity_ladder[1])`."""
+        return replace(self, where=f"{self.where} ({place})")
 
 
 def distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -13,6 +13,7 @@ from trainyard.specs.capacity_rung import CapacityRung
 
 HOUR, RESERVE = 3600.0, 300.0
 RUNG = CapacityRung(instance_type="ml.p5.4xlarge", instance_count=1, training_plan="mine")
+PLACE = "capacity_ladder[0].training_plan"
 
 
 def answer(*windows: tuple[float, float], **members: Any) -> dict[str, Any]:
@@ -39,9 +40,6 @@ def answer(*windows: tuple[float, float], **members: Any) -> dict[str, Any]:
 
 def plan(*windows: tuple[float, float], **members: Any) -> TrainingPlanState:
     return TrainingPlanState.from_describe(answer(*windows, **members))
-
-
-PLACE = "capacity_ladder[0].training_plan"
 
 
 def found(state: TrainingPlanState, rung: CapacityRung = RUNG, **arguments: Any) -> dict[str, Any]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _LAST = b"\xff"  # sorts after every key: valid UTF-8 never contains this byte
-_FIRST_BATCH_WITH_DELIMITER = 64
+_SHORT_BATCH = 64
+"""Keys of the first batch with a delimiter, and of a batch after a common prefix: most of them may be skipped."""
 
 
 def walk(
@@ -52,7 +53,7 @@ def walk(
     begin, mark = prefix.encode(), (delimiter or "").encode()
     position = max(begin, _after(start_after, begin, mark))
     end = _next_prefix(begin)
-    batch = _FIRST_BATCH_WITH_DELIMITER if mark else _BATCH
+    batch = _SHORT_BATCH if mark else _BATCH
     while rows := _scan(index, bucket, position, end, batch):
         skip_until: bytes | None = b""
         for row in rows:
@@ -70,8 +71,7 @@ def walk(
             return
         last: bytes = rows[-1][1]
         position = max(last + b"\0", skip_until)
-        # A batch that ends below a common prefix was read in vain from there on: the next one is short.
-        batch = _FIRST_BATCH_WITH_DELIMITER if last < skip_until else min(_BATCH, batch * 4)
+        batch = _SHORT_BATCH if last < skip_until else min(_BATCH, batch * 4)
 
 
 def _scan(

@@ -97,11 +97,6 @@ def cluster_ceiling(
         table.find(name)
     count, names = sum(instances.values()), ", ".join(instances)
     price = 0.0 if training_plan else mean_price(instances)
-    spot = (
-        ", an upper bound, because spot instances cost less and waiting for them costs nothing"
-        if use_spot_instances
-        else ""
-    )
     if training_plan:
         note = in_plan(training_plan)
     elif price is None:
@@ -109,8 +104,10 @@ def cluster_ceiling(
     else:
         note = (
             f"{_priced(instances, table)} for at most "
-            f"{format_duration(max_run_s)} (on demand, {table.region}, {table.date}){spot}"
+            f"{format_duration(max_run_s)} (on demand, {table.region}, {table.date})"
         )
+        if use_spot_instances:
+            note += ", an upper bound, because spot instances cost less and waiting for them costs nothing"
     return CostEstimate(
         ceiling_usd=_amount(max_run_s, count, price),
         price_usd_per_hour=price,

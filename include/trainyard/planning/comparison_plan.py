@@ -152,9 +152,7 @@ def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
         for each in dict.fromkeys(findings):
             cells_of.setdefault(each, []).append(name)
     return [
-        each
-        if len(names) == len(by_cell)
-        else replace(each, where=f"{each.where} ({', '.join(names)})")
+        each if len(names) == len(by_cell) else each.at(", ".join(names))
         for each, names in cells_of.items()
     ]
 

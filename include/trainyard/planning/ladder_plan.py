@@ -42,10 +42,7 @@ def ladder_plan_findings(
         yield from _money(conf, rung, where)
         if index:
             on_rung = _standing_on(conf, rung)
-            yield from (
-                replace(each, where=f"{each.where} ({where})")
-                for each in cluster_rules(on_rung, instance)
-            )
+            yield from (each.at(where) for each in cluster_rules(on_rung, instance))
 
 
 def _standing_on(conf: C, rung: CapacityRung) -> C:

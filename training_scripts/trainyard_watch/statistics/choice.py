@@ -118,8 +118,8 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
     """Return the choice of a job.
 
     Args:
-        setting: the hyperparameter `statistics`: `on`, `off`, or a JSON object with the parameters of each
-            collection by the collection's name.
+        setting: the hyperparameter `statistics`: `on`, `off`, or a JSON object that maps the name of each
+            collection to its parameters.
         hook: content of debughookconfig.json, used only if the setting is `on`; None if there is no such file.
         num_tensors: number of the model's parameter tensors.
 

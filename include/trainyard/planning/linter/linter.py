@@ -58,7 +58,7 @@ def _refusals(
     return tuple(
         each
         for each in found
-        if each.where.partition(" (")[0] in _OF_DEBUGGER
+        if each.field in _OF_DEBUGGER
         and (each.severity is Severity.ERROR or (spec.rules and each.what in nothing_saved))
     )
 
@@ -72,7 +72,7 @@ def _as_fallback(finding: Finding) -> Finding:
 def _of_facts(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
     yield from _unknown_type(facts)
     for each in (*_combinations(facts, table), *rule_findings(facts, table)):
-        yield replace(each, where=f"{each.where} ({facts.where})") if facts.where else each
+        yield each.at(facts.where) if facts.where else each
 
 
 def _combinations(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
