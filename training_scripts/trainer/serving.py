@@ -220,10 +220,11 @@ def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> 
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts that a value may have as a category, the likeliest first.
+    """Return the texts that may stand for a value among a column's categories, the likeliest first.
 
-    Sharding stores a value of JSON lines as JSON writes it, such as `true`. A value of CSV is stored as the file has
-    it: pandas writes `True`, R writes `TRUE`. Some clients write 39.0 as 39, so a whole number has both texts.
+    Sharding stored the categories as texts. A value of JSON lines is stored as JSON writes it, such as `true`.
+    A value of CSV is stored as the file has it: pandas writes `True`, R writes `TRUE`. Some clients write 39.0
+    as 39, so both texts are returned for a whole number.
     """
     if value is None:
         return []

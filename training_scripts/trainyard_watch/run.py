@@ -547,9 +547,9 @@ class Run:
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
-        """Run the body, whose optimizer steps are not measured.
+        """Exclude the optimizer steps in the `with` block from the measurements.
 
-        torch takes such steps to create the states of a new optimizer.
+        torch runs optimizer steps to create the state of a new optimizer. These are not steps of the training.
         """
         self._is_restoring = True
         try:

@@ -131,10 +131,11 @@ class MirroredFolder:
         return self._is_abandoned.is_set()
 
     def restore(self) -> int:
-        """Copy all objects whose key begins with the prefix into the folder; return the number of bytes.
+        """Copy every object whose key begins with the prefix; return the number of bytes.
 
-        The files are copies and not links, because a script may append to its own checkpoint. A prefix without a final
-        slash also matches its neighbors: `.../run-1` matches `.../run-16/step-2`, which becomes `6/step-2`.
+        The copies are made in the folder. They are not links, because a script may append to its own checkpoint.
+        A prefix without a final slash also matches the keys of other folders: `.../run-1` matches the object
+        `.../run-16/step-2`. This object is copied to `6/step-2`.
 
         Raises:
             InputDataError: The bucket does not exist, an object cannot be read, or two objects need the same path.

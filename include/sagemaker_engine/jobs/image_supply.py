@@ -1,4 +1,7 @@
-"""Runtime and engine image of a job. A missing image is built before the job gets instances."""
+"""Runtime that emulates the container image of a job.
+
+If the engine image that the runtime needs is missing, it is built before the job gets instances.
+"""
 
 from __future__ import annotations
 

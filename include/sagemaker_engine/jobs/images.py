@@ -219,7 +219,10 @@ def has_repository(uri: str, *, image_files: Path = IMAGES_FOLDER) -> bool:
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
-    """Return the reason to reject an image outside AWS's registries; None if an engine image names its repository."""
+    """Return the reason to reject an image outside AWS's registries.
+
+    Return None if the repository of `name` is listed in the description of an engine image.
+    """
     if name.account is None:
         return (
             "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "

@@ -93,8 +93,8 @@ class EgressProxy:
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
         """Open and return the connection for the request whose `head` came from the socket `inside`.
 
-        The head is sent on the new connection. The exception is a tunnel (CONNECT) that does not use this machine's own
-        proxy: instead of sending the head, the function sends the response 200 to `inside`.
+        Usually the head is sent on the new connection. It is not sent for a tunnel (CONNECT) that does not use this
+        machine's own proxy: in that case `inside` gets a response with status 200.
 
         Raises:
             ForbiddenTargetError: The host is this machine.

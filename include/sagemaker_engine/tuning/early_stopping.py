@@ -89,7 +89,7 @@ class Hyperband:
     def stops(
         self, number: int, curves: Mapping[int, Curve], *, seen: int = 0, maximize: bool
     ) -> bool:
-        """Return whether a trial must stop. Each epoch of `rungs` is evaluated only once.
+        """Return whether a trial must stop. Each epoch at which trials are compared (`rungs`) is evaluated only once.
 
         Args:
             number: number of the trial.

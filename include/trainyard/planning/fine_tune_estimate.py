@@ -52,8 +52,9 @@ def estimate_fine_tune(
 ) -> FineTuneEstimate:
     """Return the expected steps, hours and cost.
 
-    Worked example: 10,000 rows of 250 tokens, one epoch, batch 4 on one ml.g5.2xlarge: 2,500 steps, 2.5 million tokens;
-    7e9 parameters with LoRA need 4 x 7e9 x 2.5e6 = 7e16 operations.
+    Worked example: one epoch over 10,000 rows of 250 tokens, with batch 4 on one ml.g5.2xlarge, has 2,500 steps
+    and 2.5 million tokens. With LoRA, each parameter needs 4 operations per token (`ADAPTER_FLOPS`). A model of
+    7e9 parameters therefore needs 4 x 7e9 x 2.5e6 = 7e16 operations.
 
     Args:
         conf: the conf of the script's run.

@@ -61,11 +61,11 @@ class MemoryUse:
 
 @lru_cache(maxsize=8192)  # clusters of other types have the same meshes
 def memory_use(shape: ModelShape, mesh: Mesh, batching: Batching) -> MemoryUse:
-    """Return the bytes of the rank that needs most.
+    """Return the memory of the rank that needs most, in bytes by part.
 
-    fp32 weights, fp32 gradients and AdamW's two moments are 16 bytes per parameter, as under torch's autocast and
-    FSDP2's mixed precision. They are divided by tp and dp_shard. Worked: 8.03e9 parameters with dp_shard 8: 4.02e9
-    bytes of weights, 4.02e9 of gradients and 8.03e9 of moments.
+    fp32 weights, fp32 gradients and AdamW's two moments are 16 bytes per parameter, as under torch's autocast
+    and FSDP2's mixed precision. They are divided by tp and dp_shard. Worked: with 8.03e9 parameters, tp 1 and
+    dp_shard 8, the weights take 4.02e9 bytes, the gradients 4.02e9 and the moments 8.03e9.
     """
     sharded = stage_parameters(shape, mesh) / mesh.tp / mesh.dp_shard
     activations, buffers = max(_moments(shape, mesh, batching), key=sum)

@@ -28,7 +28,10 @@ _OF_SHAPE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest(FromMapping):
-    """A training to be planned. Set exactly one of the model's name, its shape, and its number of parameters.
+    """A training to be planned.
+
+    Set the model in exactly one of three ways: `model`, `num_parameters`, or `num_layers` with `hidden_size`
+    and `num_heads`.
 
     Attributes:
         model: `llama3-8b`, `llama3-70b`, `gpt3-175b` or `gpt2-124m`.
@@ -41,8 +44,9 @@ class PlanRequest(FromMapping):
         deadline_h: the most hours that the training may take.
         budget_usd: the most that the training may cost, on demand.
         instance_types: candidates; empty = every NVIDIA type of the catalogue.
-        max_instances: the most instances of the largest type of a family. Smaller types are planned as one instance.
-        instance_count: number of instances of every type; None = 1, and powers of two up to max_instances.
+        max_instances: largest number of instances that is tried; ignored if `instance_count` is set.
+        instance_count: the only number of instances that is tried for each type. None = one instance of each
+            type; for the largest type of a family, also the powers of two up to `max_instances`.
     """
 
     model: str | None = None

@@ -147,7 +147,10 @@ def _has_cpu_image(conf: ScriptConf) -> bool:
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:
-    """Return the run's budget minus one attempt of each job other than the training; None without a budget."""
+    """Return the amount of the run's budget that is left for the training; None without a budget.
+
+    The amount is the budget minus the highest cost of one attempt of each other job, but at least 0.01 USD.
+    """
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))

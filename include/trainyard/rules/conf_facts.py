@@ -73,10 +73,12 @@ def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
 
 
 def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the run's conf with the learning rate of one of its jobs.
+    """Return the run's conf with the learning rate from the hyperparameters of one of its jobs.
 
-    If a rule stopped the training, the retry's job may have a learning rate that differs from the conf's. The retry
-    policy is left out of the result, because the job's learning rate is known.
+    After a stop by a rule, the training may be retried with a learning rate that differs from the conf's.
+    `facts_of` therefore treats the rate of a conf with `on_rule_stop` as unknown. The result has an empty
+    `on_rule_stop`, because the job's rate is known. If the hyperparameters have no numeric `learning_rate`, the
+    conf is returned unchanged.
     """
     rate = decoded(hyperparameters).get("learning_rate")
     if not isinstance(rate, int | float):

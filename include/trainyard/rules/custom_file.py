@@ -52,7 +52,7 @@ class FunctionRule(Rule):
         return str(getattr(self.function, "__name__", "function"))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments, `warm_up` and `persistence`."""
+        """Return the function's keyword arguments, and the rule's `warm_up` and `persistence`."""
         counts = {"warm_up": self.warm_up, "persistence": self.persistence}
         return counts | {key: str(value) for key, value in self.parameters.items()}
 

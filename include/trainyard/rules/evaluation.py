@@ -238,8 +238,8 @@ class _RuleRun:
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
         """Roll the rule back to the step from which the processes restarted.
 
-        A rule with a state per rank rolls back the state of the record's rank. A rule with one
-        state for all ranks rolls it back at the first `Start` record of an attempt only.
+        If the rule has a state per rank, the state of `start.rank` is rolled back. If it has one state for all
+        ranks, this state is rolled back once per attempt, at the first `Start` record.
         """
         if self._one_rank and is_new_attempt:
             self._one_rank.begin_attempt()

@@ -44,20 +44,21 @@ class NonFinite(LossRule):
     An issue needs a number of non-finite values in a row. The first case that applies determines the number:
 
     1. For gradient norms, if a loss scaler may skip steps (fp16 or an unknown precision), the number is
-       `skipped_steps`. A scaler skips steps whose gradient norm is not finite, and recovers. The default, 40,
-       exceeds the 32 halvings from 2^32, Megatron-LM's first scale, to 1.
+       `skipped_steps`. A scaler skips steps whose gradient norm is not finite, halves its scale, and recovers.
+       The default is 40. It exceeds 32, the number of halvings from Megatron-LM's first scale (2^32) to 1.
     2. For losses, if the gradient norm of the step is finite, the number is `skipped_steps`, because the step
        does no damage. For example, torch's cross entropy of a batch without a label is NaN, and its gradient is
        zero.
     3. Without a loss scaler, if it is known how many steps the script skips, the number is one more than that.
-       With `on_non_finite: fail` the number is 1.
+       With `on_non_finite: fail` the script skips none, so the number is 1.
     4. Otherwise the number is `patience`. It changes to `skipped_steps` once a finite value has followed a
        non-finite one. This shows that the run skips such steps, because otherwise all later losses would be
        NaN.
 
     The number is always larger than the number of steps that the script is known to skip. If the script ended
-    the run at a non-finite step, this step is enough, unless its gradient norm is finite. Source: torchtitan
-    checks loss and gradient norm before each optimizer step (torchtitan/train.py, 2026-08).
+    the run at a step with a non-finite value, this single value makes an issue, unless the step's gradient norm
+    is finite. Source: torchtitan checks loss and gradient norm before each optimizer step
+    (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR

@@ -58,7 +58,7 @@ class Reactions:
         return self._rules.get(name)
 
     def of_rule(self, rule: str) -> RuleAction | None:
-        """Return the action that follows an issue of severity error of this rule; None if the rule is not evaluated.
+        """Return the action that follows this rule's issues of severity error; None if the rule is not evaluated.
 
         `rule` is the rule's name in the catalogue, not its configured name.
         """

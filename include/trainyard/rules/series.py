@@ -33,9 +33,12 @@ def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
 def noise_of(values: Sequence[float]) -> float:
     """Return the standard deviation of the values around their trend, from the differences of neighbors.
 
-    The standard deviation of the differences is estimated from their MAD (median absolute deviation), because
-    the MAD ignores single spikes. The differences of independent neighbors have sqrt(2) times the standard
-    deviation of the values. Worked: a straight line has no noise.
+    The standard deviation of the differences is estimated as 1.4826 times their MAD (median absolute
+    deviation), because the MAD ignores single spikes. The result is this estimate divided by sqrt(2), because
+    the differences of independent neighbors have sqrt(2) times the standard deviation of the values.
+
+    Worked: a straight line has no noise. The values 0, 1, 3, 6 have the differences 1, 2, 3. Their MAD is 1, so
+    the result is 1.4826 / sqrt(2) = 1.05.
     """
     steps = [b - a for a, b in pairwise(values)]
     if not steps:

@@ -22,7 +22,8 @@ _UPDATES = "update_l2 and l2 of weights by tensor"
 class WeightUpdateRatio(Rule):
     """The ratio of an update's norm to its weight's norm is above `large_threshold` or below `small_threshold`.
 
-    Source: SageMaker Developer Guide, WeightUpdateRatio (10, 1e-8, 1e-9), which does not state the formula. Here it is
+    Source: SageMaker Developer Guide, WeightUpdateRatio. Its defaults are used: `large_threshold` 10,
+    `small_threshold` 1e-8 and `epsilon` 1e-9. The guide does not state the formula. Here it is
     norm(update) / (norm(weight) + epsilon). Worked: norms of 0.02 and 2.0 give 0.01.
 
     Attributes:

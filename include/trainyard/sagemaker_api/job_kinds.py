@@ -59,7 +59,7 @@ class JobApi:
 
     @property
     def create(self) -> str:
-        """Client method that creates a job; its response has `arn_key`."""
+        """Name of boto3's method that creates a job. The response has the job's ARN under the key `arn_key`."""
         return f"create_{self.method}{self.version}"
 
     @property

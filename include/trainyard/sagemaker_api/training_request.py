@@ -107,10 +107,11 @@ def render_training_job(
 def script_mode_hyperparameters(
     spec: TrainingJobSpec, *, name: str, region: str, code_s3_uri: str | None
 ) -> dict[str, str]:
-    """Return all hyperparameters of the request, those of script mode last; values are JSON text.
+    """Return all hyperparameters of the request, those of script mode last.
 
-    Without an entry point (built-in algorithms, own containers) text is not JSON-encoded, since such images read plain
-    strings.
+    With an entry point, every value is JSON-encoded. Without one (built-in algorithms, own containers), only
+    values that are not text are JSON-encoded. Text is passed unchanged, because the images of such jobs read
+    plain strings.
 
     Raises:
         SpecError: there is an entry point, but its code has not been uploaded.

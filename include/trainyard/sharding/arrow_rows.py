@@ -176,7 +176,7 @@ def _old_feather(file: SourceFile) -> DataError:
 def _parts(
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with the named columns, in parts of about `BATCH_BYTES`."""
+    """Yield the named columns of each batch, in parts of about `BATCH_BYTES`."""
     if isinstance(reader, pa.RecordBatchReader):
         batches: Iterator[pa.RecordBatch] = iter(reader)
     else:

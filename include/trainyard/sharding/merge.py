@@ -141,10 +141,10 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Return a part's splits without the buffers of numeric columns that have no value in the part.
+    """Return a part's splits without the buffers of those columns that lack values in this part but are numeric.
 
-    Such a column is numeric in `schema`, the merged schema. A part that finds no value for the column stores
-    it as categories.
+    The merged `schema` determines if a column is numeric. A part without any value for a column stores the
+    column as categories, so its buffers do not match the merged schema.
     """
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers

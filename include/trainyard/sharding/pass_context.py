@@ -90,7 +90,8 @@ class PassContext:
     def start_again(self) -> None:
         """Discard local shards and bad rows before the source is read again from its start.
 
-        Drafts that are already uploaded stay until the data set is complete, and are then deleted.
+        Drafts are shards uploaded under temporary names (see `uploads`). They stay until the data set is complete,
+        and are then deleted.
         """
         self.uploads.forget_drafts()
         self.reading.bad_rows.clear()

@@ -135,8 +135,8 @@ class ShardSet(Generic[Writer]):
         For one part of a data set (with `numbering`), splits without rows are left out, too.
 
         Raises:
-            DataError: the source has changed, or, for a whole data set, the train split has fewer rows than shards or
-                a held-out split has no rows.
+            DataError: the source has changed. For a whole data set, also if the train split has fewer rows than
+                shards, or if a held-out split has no rows.
         """  # noqa: DOC501 - the named function returns a DataError
         for writer in self._writers.values():
             writer.close()

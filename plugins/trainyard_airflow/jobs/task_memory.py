@@ -47,9 +47,9 @@ class TaskMemory:
 
     @property
     def verdict_attempts(self) -> frozenset[int]:
-        """Numbers of the attempts that a rule ended and that were not retried: the verdict was the task's result.
+        """Numbers of the attempts that a rule ended and that were not retried.
 
-        Empty without a readable store.
+        For such an attempt, the rule's verdict was the task's result. The set is empty without a readable store.
         """
         return frozenset(self._get(_VERDICTS) or ())
 

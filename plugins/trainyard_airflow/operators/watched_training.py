@@ -98,11 +98,11 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
             context: the task's context.
             event: Airflow's event that resumes the task.
             result: the stopped job's result.
-            verdict: the verdict in the question.
+            verdict: the stopped job's verdict, about which the person was asked.
 
         Raises:
-            TrainingRunError: for a reason of `execute`, or because the service rejected the tag. After a rejected tag,
-                no job is started.
+            TrainingRunError: as in `execute`; also if the service rejected the tag. After a rejected tag, no job is
+                started.
         """
         from trainyard.rules.rule_retry import ASK, RuleRetry
         from trainyard_airflow.jobs.rule_stop_policy import planned_retry

@@ -1,12 +1,14 @@
 """Samples of a data mixture: several token data sets with fixed shares.
 
 Position k of a training takes a sample of one source. A source's share is a number of parts, divided by
-the sum of all sources' parts. The sources alternate: after any number of positions, the samples taken from
-each source match its share of the positions, within one sample. This is the chairman assignment problem.
-`Interleaving` solves it by Tijdeman's rule ("The chairman assignment problem", Discrete Mathematics 32,
-1980): of the sources that are due, the one with the earliest deadline is next. The numbers of parts are
-whole numbers, so the sequence of sources repeats after as many positions as there are parts in all. A
-table lookup therefore gives the source of any position, and how many earlier positions have the same
+the sum of all sources' parts. The sources alternate: after the first n positions, for any n, the number of
+samples taken from a source differs from n times its share by at most 1. This is the chairman assignment
+problem. `Interleaving` solves it by Tijdeman's rule ("The chairman assignment problem", Discrete
+Mathematics 32, 1980): of the sources that are due, the one with the earliest deadline is next.
+
+The numbers of parts are whole numbers. The sequence of sources therefore repeats, and the length of one
+cycle is the sum of all parts. For example, sources with 3 and 1 parts have a cycle of 4 positions. A table
+of one cycle is enough to look up the source of any position, and the number of earlier positions with that
 source.
 
 Within a source, the samples are in the order that the source alone has with the same seed (`SampleOrder`).

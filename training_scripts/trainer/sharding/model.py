@@ -204,7 +204,10 @@ def _plain_order(name: str) -> tuple[int, int]:
 
 
 def split_ends(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
-    """Split the embedding, the last norm and the head; between layers each rank has its part of the sequence."""
+    """Split the embedding, the last norm and the head over the ranks of the mesh.
+
+    The embedding returns each rank's part of the sequence. The norm and the head receive such parts.
+    """
     styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE),
         "norm": SequenceParallel(use_local_output=True),

@@ -184,7 +184,10 @@ class ShardedTraining(Training):
         )
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Read and discard a batch; return the digest of its samples, 0 except on the first rank that reads them."""
+        """Read and discard a batch; return the digest of its samples.
+
+        Of the ranks that read the same samples, only the first returns the digest. The others return 0.
+        """
         digest = super().drop_batch(batches, meter)
         return digest if self.mesh is None or self.mesh.is_first_of_model else 0
 

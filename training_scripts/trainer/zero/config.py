@@ -155,7 +155,11 @@ def stage_of(config: Mapping[str, Any]) -> int:
 
 
 def casts_itself(config: Mapping[str, Any]) -> bool:
-    """Return whether DeepSpeed does the casts: it has the model in bf16, or enters autocast."""
+    """Return whether DeepSpeed itself casts to a lower precision.
+
+    It does so if the section `bf16` or `torch_autocast` of its configuration is enabled. With `bf16` the model
+    is in bf16. With `torch_autocast` DeepSpeed enters autocast.
+    """
     return any(_is_enabled(config.get(name), default=False) for name in ("bf16", "torch_autocast"))
 
 

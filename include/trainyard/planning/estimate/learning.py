@@ -124,10 +124,14 @@ def _jobs(measured: Sequence[JobMeasurement]) -> str:
 def _same_kind(
     work: JobWork, same: Sequence[JobMeasurement], here: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return the seconds estimated from the median of jobs of the same kind.
+    """Return the seconds of a job, estimated from earlier jobs of the same kind (`same`).
 
-    The seconds per operation come from `same`, the seconds outside the training loop from `here`: jobs of any kind on
-    the same cluster. If no job of `same` has a timed loop, or the job's operations are unknown, the result is the
+    The expected seconds are the sum of two parts:
+
+    - in the training loop: the median seconds per operation of `same`, times the job's operations
+    - outside the training loop: the median of `here`, which has jobs of any kind on the same cluster
+
+    If no job of `same` has a timed loop, or the job's operations are unknown, the expected seconds are the
     median of the total seconds of `same`.
     """
     basis = f"{_jobs(same)} of the same kind"

@@ -240,9 +240,11 @@ def _billed(
 
 
 def _of_the_tiers(conf: BaseRunConf, usd: AmountRange) -> AmountRange | None:
-    """Return the cost with the cheapest tier's price as the low value, and the most expensive tier's as the high value.
+    """Return the cost `usd` of a job on the first tier, converted to the prices of all capacity tiers.
 
-    A tier in a training plan costs nothing: the plan is paid up front. None if a tier's price is not known.
+    The low value is at the price of the cheapest tier, the expected value at that of the first tier, and the
+    high value at that of the most expensive tier. A tier in a training plan costs nothing, because the plan is
+    paid up front. The result is None if a tier's price is not known.
     """
     prices = [catalogue().find(each.instance_type).price_usd_per_hour for each in conf.rungs]
     counts = [each.instance_count or conf.instance_count for each in conf.rungs]

@@ -151,7 +151,10 @@ def usages(records: Sequence[Record], *, begin: float) -> tuple[Usage, ...]:
 
 
 def by_host(records: Iterable[Record]) -> Mapping[str, Sequence[HostSample]]:
-    """Return the samples of each host in order of time, from its lowest rank that took samples."""
+    """Return each host's samples in order of time.
+
+    Only the samples of one rank per host are used: the lowest rank that took samples.
+    """
     found: dict[str, dict[int, list[HostSample]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if isinstance(record, HostSample) and record.time is not None:

@@ -148,7 +148,10 @@ def _height(curve: tuple[Point, ...], step: float) -> float | None:
 
 
 def _break_label(one: Attempt, then: Attempt) -> str:
-    """Return the label of a mark, such as `interrupted at 20, resumed at 16`."""
+    """Return the label of the mark between two attempts, such as `interrupted at 20, resumed at 16`.
+
+    `one` is the attempt that ended. `then` is the next attempt with a start; its `resumed_at` may be 0.
+    """
     ending = {"restarted": "started again", "timed_out": "time limit"}.get(
         one.ended_by, one.ended_by
     )

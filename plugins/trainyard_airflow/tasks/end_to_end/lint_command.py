@@ -70,9 +70,9 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for local files that no run may read, with any connection.
+    """Yield findings for local files that are always private: no connection can allow a run to read them.
 
-    The folders that a connection allows are not considered here. Preflight checks them.
+    The folders that the run's connection allows are not considered here. Preflight checks them.
     """
     files = local_files(roots=["/"], private=[])
     paths = {**sources_in(params), "tokenizer": params.get("tokenizer")}

@@ -617,8 +617,8 @@ class _Findings:
     ) -> dict[str, str]:
         """Return the run's `bucket` and `role`, each empty if it is unknown.
 
-        Check them, the data, the tokenizer and the topic in AWS, and store the findings. Values
-        that already have a finding are not checked.
+        The bucket, the role, the data, the tokenizer and the topic for notifications are checked in AWS, and the
+        findings are stored. Values that already have a finding are not checked.
 
         Args:
             clients: clients of the run's connection.

@@ -9,7 +9,11 @@ if TYPE_CHECKING:
 
 
 def training_cluster(conf: BaseRunConf) -> dict[str, Any]:
-    """Return the fields of `TrainingJobSpec` for instances, limits and waiting."""
+    """Return the fields of `TrainingJobSpec` that define the cluster and its limits.
+
+    They set the instances, their volumes and warm pool, the longest run time, the longest waits for quota and
+    for spot capacity, the heartbeat timeout, the restarts by the service, and the seconds reserved for a stop.
+    """
     return {
         **_capacity(conf),
         "volume_size": conf.volume_size_gb,
