@@ -52,7 +52,7 @@ def test_a_job_that_stops_at_its_limit_keeps_the_cap(
     spent = sum(each * cap for each in paid)
     if spent + (60 + reserve) * rate > cap:
         with pytest.raises(BudgetExceededError):
-            given.job_limit_s(paid_usd=spent, usd_per_s=rate, on="a job")
+            given.job_limit_s(paid_usd=spent, usd_per_s=rate, on="2 x ml.m5.large")
         return
-    limit_s = given.job_limit_s(paid_usd=spent, usd_per_s=rate, on="a job")
+    limit_s = given.job_limit_s(paid_usd=spent, usd_per_s=rate, on="2 x ml.m5.large")
     assert spent + (limit_s + reserve * stop_share) * rate <= cap * (1 + 1e-9)

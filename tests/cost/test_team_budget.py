@@ -39,7 +39,7 @@ def test_refusal_has_what_is_spent_by_whom_and_what_is_left() -> None:
     assert finding is not None
     assert finding.got == (
         "a cost of up to $10.00 for this run; $81.50 spent and $15.00 reserved by unfinished runs: "
-        "$61.50 in 2 runs of DAG train (ana); $20.00 in 1 run of DAG nightly; $15.00 in 1 run of DAG tune (bo)"
+        "$61.50 in 2 runs of DAG train (ana), $20.00 in 1 run of DAG nightly, $15.00 in 1 run of DAG tune (bo)"
     )
     assert finding.allowed == "$3.50 left of $100.00"
     assert finding.next_step is not None
@@ -58,7 +58,7 @@ def test_many_spenders_are_cut_off_with_their_number() -> None:
 
     assert finding is not None
     assert finding.got is not None
-    assert finding.got.endswith("; 2 more")
+    assert finding.got.endswith(", the rest by 2 other spenders")
 
 
 @given(

@@ -261,7 +261,7 @@ def test_settings_of_a_job_that_there_is_not_are_refused(name: str) -> None:
     value: Any = "ml.g5.12xlarge" if name == "evaluation_instance_type" else 3600
 
     assert (
-        f"{name}: applies to an evaluation in a processing job, but this run evaluates at the end of"
+        f"{name}: applies to an evaluation in a processing job, but this run evaluates in the training's last step"
         in refusal(evaluation_place="training", **{name: value})
     )
 

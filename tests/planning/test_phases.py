@@ -110,4 +110,4 @@ def test_a_plan_that_fits_its_steps_alone_is_out_with_the_cause(
 
     with pytest.raises(PlanError) as caught:
         make_plans(request)
-    assert f"fits during the steps, but not {phase}: " in str(caught.value)
+    assert f"fits only during the steps: {phase}, " in str(caught.value)

@@ -310,7 +310,7 @@ REJECTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "too large": (
         {**LLAMA70, "instance_types": [G5_8, P5], "max_instances": 4},
         f"1 x {G5_8}",
-        "does not fit: each accelerator has 20.9 GiB but needs at least",
+        "does not fit, because each accelerator has 20.9 GiB but needs at least",
     ),
     "one accelerator is too small": (
         {"num_parameters": 1.5e9, "instance_types": [G5_1, G5_4]},

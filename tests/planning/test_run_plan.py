@@ -95,7 +95,8 @@ def test_a_model_that_cannot_fit_a_rank_is_refused() -> None:
     message = refusal(num_layers=80, hidden_size=8192, num_heads=64)
 
     assert (
-        "is too large with this num_layers: the model does not fit into a rank's memory" in message
+        "is too large with this num_layers, so the model does not fit into a rank's memory"
+        in message
     )
 
 
@@ -298,7 +299,7 @@ def test_shards_that_the_ranks_cannot_share_are_refused() -> None:
     message = refusal(num_shards=5)
 
     assert "num_shards" in message
-    assert "for example 4, 6, or 0 to choose the number automatically" in message
+    assert "for example 4 or 6" in message
 
 
 def test_a_run_that_could_cost_more_than_its_budget_does_not_start() -> None:
@@ -349,7 +350,7 @@ def test_a_budget_that_one_attempt_keeps_and_its_retries_break_is_refused() -> N
     assert plan_run({"budget_usd": 1, "max_run_s": 3600}).ceiling_usd == pytest.approx(0.345)
 
     with pytest.raises(
-        BudgetExceededError, match=r"up to \$1\.38 \(\$0\.345 with one attempt per job\)"
+        BudgetExceededError, match=r"up to \$1\.38 \(\$0\.345 with one attempt per job; "
     ):
         plan_run({"budget_usd": 1, "max_run_s": 3600}, job_attempts=4)
 

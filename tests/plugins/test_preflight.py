@@ -117,7 +117,7 @@ def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
 def test_a_condition_on_a_metric_that_nothing_measures_is_refused(aws_connection, task):
     message = refusal(task, register_when="bleu > 30", source="/nowhere")
 
-    assert "register_when: has a metric that the run does not measure; got bleu" in message
+    assert "register_when: has a metric that the run does not measure; got 'bleu'" in message
     assert "allowed: test_loss, test_perplexity, unigram_loss" in message
     assert "/nowhere" in message
 

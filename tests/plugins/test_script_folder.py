@@ -114,7 +114,7 @@ def test_archive_takes_nothing_along_that_a_link_leads_to(tmp_path: Path) -> Non
 
     with pytest.raises(
         SpecError,
-        match="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
+        match="has a symbolic link to a file outside the folder, and that file would be copied to the job's hosts",
     ):
         source_archive(folder)
 

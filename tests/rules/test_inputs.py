@@ -127,7 +127,7 @@ def test_rule_fires_at_its_step(case: JudgedCase) -> None:
 
 
 def test_token_lists_of_different_length_are_refused() -> None:
-    with pytest.raises(SpecError, match="must have one number for each of token_values"):
+    with pytest.raises(SpecError, match="must have one percentage for each token in token_values"):
         make_rule("NLPSequenceRatio", {"token_values": "0,1"}, profile=DOCUMENTED)
 
 

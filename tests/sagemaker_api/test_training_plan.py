@@ -90,7 +90,7 @@ def test_fitting_plan_with_time_left_has_no_findings() -> None:
         (plan((0, 24), TargetResources=["hyperpod-cluster"]), "is a plan for other resources"),
         (plan((0, 24), TotalInstanceCount=0), "has fewer instances than the tier"),
         (plan((0, 24), Status="Expired"), "cannot be used now, because plan 'mine' is Expired"),
-        (plan((0, 3)), "has too little time left; the training ends unfinished"),
+        (plan((0, 3)), "has too little time left, so the training ends unfinished"),
     ],
     ids=["target", "count", "expired", "time"],
 )

@@ -253,7 +253,7 @@ def test_types_that_drift_without_loss_are_one_column(
     first, second = LOSSLESS[types]
     source = write_drift(tmp_path / "in", first, second, suffix)
     if types == "whole and other decimals" and num_parts:
-        with pytest.raises(DataError, match="different columns"):
+        with pytest.raises(DataError, match="a column differs between the parts"):
             sharded(store, source, num_parts)
         return
     result = sharded(store, source, num_parts)

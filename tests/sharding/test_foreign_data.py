@@ -55,7 +55,7 @@ def test_parts_that_store_other_values_in_one_type_are_refused(
 ) -> None:
     first, second = SEVERAL_TYPES[types]
     source = write_two(tmp_path / "in", {"x": first}, {"x": second})
-    with pytest.raises(DataError, match="the parts of the data set have different columns"):
+    with pytest.raises(DataError, match="a column differs between the parts of the data set"):
         shard_in_parts(store, source, num_parts=2)
 
 

@@ -278,7 +278,7 @@ def test_a_dense_tensor_may_have_a_shape_and_ignored_positions(tmp_path: Path) -
 
 BAD_ROWS: dict[str, tuple[bytes, str]] = {
     "no-protobuf": (b"some text", "invalid record: field"),
-    "other-message": (b"\x32\x01a", "invalid record: not a Record of SageMaker: it has a field 6"),
+    "other-message": (b"\x32\x01a", "invalid record: not a Record of SageMaker (it has a field 6)"),
     "cut-message": (record({"x": "text"})[:-1], "invalid record: a protocol buffer is cut off"),
     "not-utf-8": (record({"x": b"caf\xe9"}), "tensor 'x' is not UTF-8"),
     "twice": (record({"x": "a"}) * 2, "two values: column 'x'"),

@@ -316,7 +316,8 @@ def test_auto_count_is_a_multiple_of_the_readers(tmp_path: Path, store: Store) -
 
 def test_unfitting_count_is_refused_before_reading(tmp_path: Path, store: Store) -> None:
     with pytest.raises(
-        SpecError, match=r"a multiple of 4 .* for example 4, 8, or 0 to choose the number"
+        SpecError,
+        match=r"0 to choose the number automatically, or a multiple of 4 .* for example 4 or 8",
     ):
         store.shard(tmp_path / "missing.csv", num_shards=6, instance_count=4)
 

@@ -303,7 +303,7 @@ def test_a_list_is_refused_unless_it_is_the_text_column(store: Store) -> None:
 
 BAD_ROWS: dict[str, tuple[bytes, str]] = {
     "no-protobuf": (b"some text", "invalid record: field"),
-    "other-message": (b"\x1a\x01a", "invalid record: not a tf.train.Example: it has a field 3"),
+    "other-message": (b"\x1a\x01a", "invalid record: not a tf.train.Example (it has a field 3)"),
     "cut-message": (example({"x": "text"})[:-1], "invalid record: a protocol buffer is cut off"),
     "not-utf-8": (example({"x": b"caf\xe9"}), "feature 'x' is not UTF-8"),
     "two-texts": (example({"x": ["a", "b"]}), "invalid value in feature 'x': 2 values"),

@@ -130,7 +130,7 @@ def test_a_mixture_is_read_stored_and_split_by_source() -> None:
         (
             {"web": {**WEB, "data_format": "tokens"}, "code": CODE},
             {},
-            "vocab_size: is required for data_format tokens",
+            'vocab_size: is required for data_format "tokens"',
         ),
         (
             {"web": {**WEB, "data_format": "tokens"}, "code": {**CODE, "data_format": "text"}},

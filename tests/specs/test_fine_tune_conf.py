@@ -110,7 +110,7 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         (
             {**SHARDED, "adapter": "qlora", "hyperparameters": {"load_in_8bit": True}},
             "hyperparameters.load_in_8bit",
-            "the base then has 4 bits",
+            "the base model then has 4 bits",
         ),
         ({**SHARDED, "instance_count": 1}, "strategy", "only one rank to shard over"),
         ({"strategy": "fsdp", "capacity_ladder": LADDER}, "strategy", "1 x ml.g5.2xlarge"),
@@ -122,7 +122,7 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
                 "hyperparameters": {"ds_config": STAGE_3, "load_in_8bit": True},
             },
             "hyperparameters.load_in_8bit",
-            "ZeRO-3, which cannot shard a base in 8 bits",
+            "ZeRO-3, which cannot shard an 8-bit base model",
         ),
         (
             {**SHARDED, "hyperparameters": {"ds_config": STAGE_3}},

@@ -63,7 +63,7 @@ def test_text_from_a_form_is_read() -> None:
         ({"model_package_group": "-x"}, "model_package_group: is malformed"),
         ({"source": "  "}, "source: is empty"),
         ({"tokenizer": "gpt2"}, "tokenizer: is not a tokenizer"),
-        ({"data_format": "tokens"}, "vocab_size: is required for data_format tokens"),
+        ({"data_format": "tokens"}, 'vocab_size: is required for data_format "tokens"'),
         (
             {"vocab_size": 9, "tokenizer": "own.json"},
             "vocab_size: is set together with a tokenizer, which defines its own vocabulary size",

@@ -131,12 +131,14 @@ def test_settings_of_an_evaluation_need_its_script() -> None:
 
 def test_condition_needs_a_metric_that_something_measures() -> None:
     (found,) = unmeasured_findings(
-        conf(register_when="loss < 1").condition, ["l"], next_step="measure it"
+        conf(register_when="loss < 1").condition, ["l"], next_step="use one of these metrics"
     )
-    assert "has a metric that the run does not measure; got loss; allowed: l" in str(found)
+    assert "has a metric that the run does not measure; got 'loss'; allowed: l" in str(found)
 
     measured = conf(register_when="loss <= 1e-1")
-    assert not [*unmeasured_findings(measured.condition, ["loss"], next_step="measure it")]
+    assert not [
+        *unmeasured_findings(measured.condition, ["loss"], next_step="use one of these metrics")
+    ]
     assert measured.condition is not None
     assert measured.condition.holds({"loss": 0.1})
     assert not measured.condition.holds({"loss": float("nan")})

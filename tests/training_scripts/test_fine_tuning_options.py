@@ -47,7 +47,9 @@ def run(
                 *("--strategy=deepspeed", f"--ds_config={STAGE_3}"),
                 *("--adapter=qlora", "--load_in_8bit=true"),
             ],
-            ["ZeRO-3 cannot shard a base in 8 bits; set load_in_8bit to false, or the stage to 1"],
+            [
+                "ZeRO-3 cannot shard an 8-bit base model; set load_in_8bit to false, or the stage to 1"
+            ],
         ),
         (
             ["--strategy=deepspeed"],
@@ -64,7 +66,7 @@ def run(
         ([f"--ds_config={STAGE_3}"], ["ds_config is set, but strategy is 'ddp'"]),
         (
             ["--strategy=fsdp", "--adapter=qlora", "--load_in_8bit=true"],
-            ["cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to 'ddp'"],
+            ["cannot shard an 8-bit base model; set load_in_8bit to false, or strategy to 'ddp'"],
         ),
         (["--load_in_8bit=true"], ["load_in_8bit is set, but adapter is 'lora'"]),
         (["--adapter=qlora"], ["adapter 'qlora' needs bitsandbytes, which this image lacks"]),

@@ -24,8 +24,8 @@ def read_steps(text: str | None) -> frozenset[int]:
         span = _span(words)
         if span is None:
             raise HyperparameterError(
-                f"{words.strip()!r} in skip_steps {text!r} is not a step or a span; allowed: steps from 1 and spans "
-                "first:last, separated by commas, such as 77 or 77,80:82"
+                f"skip_steps {text!r} has the part {words.strip()!r}, which is neither a step nor a span; allowed: "
+                "steps from 1 and spans first:last, separated by commas, such as 77 or 77,80:82"
             )
         steps.update(span[: MOST_SKIPPED + 1])  # a span may have more steps than memory
         if len(steps) > MOST_SKIPPED:
@@ -48,8 +48,8 @@ def read_spans(text: str | None) -> tuple[range, ...]:
         span = _span(words) if ":" in words else None
         if span is None:
             raise HyperparameterError(
-                f"{words.strip()!r} in trace_steps {text!r} is not a span; allowed: spans first:last of steps from 1, "
-                "both included, separated by commas, such as 10:13 or 10:13,200:201"
+                f"trace_steps {text!r} has the part {words.strip()!r}, which is not a span; allowed: spans first:last "
+                "of steps from 1, both included, separated by commas, such as 10:13 or 10:13,200:201"
             )
         spans.append(span)
     num_steps = sum(span.stop - span.start for span in spans)

@@ -60,7 +60,7 @@ class NotInS3Error(S3Error):
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
         self.names = tuple(refused)
-        named = ", ".join(self.names[:MOST_NAMES])
+        named = ", ".join(repr(name) for name in self.names[:MOST_NAMES])
         rest = f" and {len(refused) - MOST_NAMES} more" if len(refused) > MOST_NAMES else ""
         cause = f"{worst.code} ({worst.status}): {worst.message}"
         super().__init__(

@@ -194,7 +194,7 @@ class Fault:
             )
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(
-                f"fault {self.id}: {self.what} occurs at a request for instances; give `attempt` instead of `at`"
+                f"fault {self.id}: {self.what} occurs when a job requests instances, so give `attempt` instead of `at`"
             )
         if self.at is not None and self.at.seconds is None and not self.what.is_of_compute:
             raise FaultError(

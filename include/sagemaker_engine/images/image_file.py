@@ -162,7 +162,7 @@ def read_image_file(path: Path) -> ImageFile:
             header[key] = value
         elif not _is_pinned(line.partition("#")[0].strip()):
             raise ImageFileError(
-                f"{place}, line {number}: {line!r} has no version; write package==version"
+                f"{place}, line {number}: {line!r} has no exact version; write package==version"
             )
     return _image_file(path.parent, text, header)
 
@@ -187,7 +187,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
         )
     if not header.get("repositories"):
         raise ImageFileError(
-            f"{place}: the setting repositories is missing; write `{MARK} repositories = <repository name> ...`"
+            f"{place}: the setting 'repositories' is missing; write `{MARK} repositories = <repository name> ...`"
         )
     return ImageFile(
         name=folder.name,

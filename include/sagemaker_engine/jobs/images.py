@@ -152,10 +152,10 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
     if candidates and found is None:
         known = ", ".join(each for image in candidates for each in image.tags)
         raise UnknownImageError(
-            f"no engine image emulates {family}:{tag or 'latest'}, and its packages cannot be installed on this "
+            f"no engine image emulates {family}:{tag or 'latest'}, and the packages of this tag cannot be installed on "
             f"Python {sys.version_info.major}.{sys.version_info.minor}. Tags with an engine image: {known}. Use one "
-            f"of these, or map the image in {OWN_IMAGES} to an engine image with the packages that you need "
-            "(docs/engine_images.md)"
+            f"of these, or add an entry to {OWN_IMAGES} that maps the image to an engine image with the packages that "
+            "you need (docs/engine_images.md)"
         )
     return found
 

@@ -70,7 +70,7 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
                 kind = ProgramKind.COMMAND if argument == "-c" else ProgramKind.MODULE
                 if kind is ProgramKind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
                     raise UnfitError(
-                        f"module {rest[0]} needs a fresh interpreter, because it inspects its interpreter"
+                        f"module {rest[0]!r} inspects its interpreter, so it needs a fresh one"
                     )
                 return Invocation(
                     kind=kind, target=rest[0], arguments=rest[1:], is_unbuffered=is_unbuffered

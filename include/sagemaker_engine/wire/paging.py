@@ -54,7 +54,8 @@ def read_token(request: dict[str, Any]) -> Any:
         raise ValidationError(f"Invalid NextToken: {token}") from error
     if fingerprint != _fingerprint(request):
         raise ValidationError(
-            "The NextToken belongs to a request with other parameters; repeat those, or leave NextToken out."
+            "The NextToken belongs to a request with other parameters; repeat that request's parameters, "
+            "or leave NextToken out."
         )
     return position
 

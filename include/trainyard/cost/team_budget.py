@@ -224,4 +224,5 @@ def _spenders(runs: list[RunSpend]) -> str:
         for name, usd in largest[:_MOST_SPENDERS]
     ]
     more = len(largest) - _MOST_SPENDERS
-    return "; ".join([*parts, *([f"{more} more"] if more > 0 else [])])
+    rest = [f"the rest by {more} other spender{'' if more == 1 else 's'}"] if more > 0 else []
+    return ", ".join([*parts, *rest])

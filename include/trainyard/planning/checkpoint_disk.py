@@ -54,8 +54,8 @@ def checkpoint_findings(
         cost += f"({conf.instance_count} x {instance.name})"
         yield Finding(
             where="use_spot_instances",
-            what=f"makes each restart costly: every host first downloads {kept} to {kept + 1} checkpoints of "
-            f"{format_bytes(checkpoint)} each. At {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, one checkpoint takes "
+            what=f"makes each restart costly, because every host first downloads {kept} to {kept + 1} checkpoints of "
+            f"{format_bytes(checkpoint)} each; at {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, one checkpoint takes "
             f"{cost}",
             severity=Severity.WARNING,
             next_step="allow for these downloads in max_run_s and in the budget, or use on-demand instances",

@@ -233,14 +233,14 @@ def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:
     once = (
         ""
         if plan.once_usd == plan.ceiling_usd
-        else f" ({format_usd(plan.once_usd)} with one attempt per job)"
+        else f"{format_usd(plan.once_usd)} with one attempt per job; "
     )
     raise BudgetExceededError(
         "the comparison could cost more than its budget",
         budget_usd=budget,
         needed_usd=plan.ceiling_usd,
         where="budget_usd",
-        got=f"up to {format_usd(plan.ceiling_usd)}{once}; {plan.cost_note}",
+        got=f"up to {format_usd(plan.ceiling_usd)} ({once}{plan.cost_note})",
         allowed=f"at most {format_usd(budget)}",
         next_step="raise budget_usd, lower max_run_s, or remove strategies or ranks",
     )

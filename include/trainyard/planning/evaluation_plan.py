@@ -154,7 +154,7 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             what="cannot run the evaluation"
             if own
             else 'is "processing", but no instance type of processing jobs can run the evaluation',
-            got=f"{plan.instance_type}{'' if own else ', the type that comes nearest'}: {plan.unfit}",
+            got=f"{plan.instance_type}{'' if own else ', the type that comes nearest'}; {plan.unfit}",
             next_step=_way_out(conf),
         )
     if plan.place is Place.NONE:
@@ -199,7 +199,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
     whole, shards = (_memory_bytes(conf, num_shards=each) for each in (1, num))
     is_sharded = num > 1 and whole > usable
     memory = shards if is_sharded else whole
-    unfit = None if instance.is_for_processing else "is not an instance type for processing jobs"
+    unfit = None if instance.is_for_processing else "it is not an instance type for processing jobs"
     if instance.num_accelerators and reachable_flops(conf, instance) is None:
         unfit = f"{instance.accelerator} has no {precision} in its hardware"
     elif memory > usable:
@@ -297,7 +297,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
         max_samples=samples,
         tokens_per_s=rate,
         estimated_s=samples * units_per_sample(conf) / rate,
-        reason=f"the training's last step: {why}",
+        reason=f"the training's last step, because {why}",
     )
 
 
@@ -311,8 +311,8 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
         if getattr(conf, name) is not None:
             yield Finding(
                 where=name,
-                what="applies to an evaluation in a processing job, but this run evaluates at the end of the training",
-                got=f"{getattr(conf, name)}; the evaluation is in {plan.reason}",
+                what=f"applies to an evaluation in a processing job, but this run evaluates in {plan.reason}",
+                got=str(getattr(conf, name)),
                 next_step=f'remove {name}, or set evaluation_place to "processing"',
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
@@ -365,7 +365,7 @@ def _way_out(conf: RunConf) -> str:
     )
     if found.unfit:
         return "remove it: the training job then evaluates at its end"
-    return f"set it to {found.instance_type}, or remove it: the planner then chooses a type"
+    return f"set it to {found.instance_type}, or remove it to let the planner choose a type"
 
 
 def way_out(conf: RunConf) -> str:
@@ -380,7 +380,7 @@ def way_out(conf: RunConf) -> str:
 def _too_slow(plan: EvaluationPlan) -> Finding:
     return Finding(
         where="evaluation_max_samples",
-        what="takes longer than evaluation_max_run_s",
+        what="is too large to evaluate within evaluation_max_run_s",
         got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} on {plan.instance_type} "
         f"at {plan.tokens_per_s:,.0f} tokens/s",
         allowed=f"{format_duration(plan.max_run_s)}",
@@ -507,7 +507,7 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
     needed_gb, own_gb = _needed_gb(conf), conf.evaluation_volume_size_gb or 0
     if needed_gb * BYTES_PER_GIB > disks_gb * 1e9:
         return (
-            f"the evaluation needs {needed_gb} GiB for archive, unpacked model and test split, "
+            f"the evaluation needs {needed_gb} GiB for the archive, the unpacked model and the test split, "
             f"but the type has only {disks_gb} GB of local disks"
         )
     if own_gb > disks_gb and not conf.evaluation_instance_type:

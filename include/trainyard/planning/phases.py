@@ -111,10 +111,10 @@ class Peak:
         return self.num_bytes <= self.usable_bytes
 
     def __str__(self) -> str:
-        """Return the peak in words: `at the end: an instance's host has 1.9 TiB but needs 2.05 TiB (...)`."""
+        """Return the peak in words: `at the end, an instance's host has 1.9 TiB but needs 2.05 TiB (...)`."""
         where = "an instance's host" if self.is_of_host else "each accelerator"
         return (
-            f"at the {self.phase}: {where} has {format_bytes(self.usable_bytes)} but needs "
+            f"at the {self.phase}, {where} has {format_bytes(self.usable_bytes)} but needs "
             f"{format_bytes(self.num_bytes)} ({self.cause})"
         )
 

@@ -197,11 +197,11 @@ def _too_large(every: list[PlanCandidate]) -> str:
     in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
     if in_steps:
         nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
-        return f"fits during the steps, but not {nearest.worst}, with {nearest.mesh}"
+        return f"fits only during the steps: {nearest.worst}, with {nearest.mesh}"
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (
-        f"does not fit: each accelerator has {format_bytes(least.usable_bytes)} but needs at least "
+        f"does not fit, because each accelerator has {format_bytes(least.usable_bytes)} but needs at least "
         f"{format_bytes(least.memory.total)} ({format_bytes(states)} of it for weights, gradients and optimizer state; "
         f"{least.mesh}, recompute {least.batching.recompute})"
     )

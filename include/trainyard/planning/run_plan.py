@@ -283,7 +283,8 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all tiers train with one precision"
     yield Finding(
         where="precision",
-        what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
+        what=f"is fp32, which is {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 "
+        "on this accelerator",
         got=f"{known.fp32_tflops:g} TFLOPS in fp32 and {known.bf16_tflops:g} in bf16 on {instance.accelerator}",
         next_step=next_step,
         severity=Severity.WARNING,
@@ -316,7 +317,7 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     if needed_gib > has_gib:
         yield Finding(
             where="hidden_size",
-            what="is too large with this num_layers: the model does not fit into a rank's memory",
+            what="is too large with this num_layers, so the model does not fit into a rank's memory",
             got=f"{needed_gib:.1f} GiB per rank for weights, gradients and optimizer",
             allowed=f"{has_gib:.1f} GiB per rank of {instance.name}",
             next_step="choose a smaller model or a larger instance type",
@@ -361,14 +362,14 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
     once = (
         ""
         if cost.once_usd in {None, needed}
-        else f" ({format_usd(cost.once_usd)} with one attempt per job)"
+        else f"{format_usd(cost.once_usd)} with one attempt per job; "
     )
     raise BudgetExceededError(
         "the run could cost more than its budget",
         budget_usd=budget,
         needed_usd=needed,
         where="budget_usd",
-        got=f"up to {format_usd(needed)}{once}; {cost.note}",
+        got=f"up to {format_usd(needed)} ({once}{cost.note})",
         allowed=f"at most {format_usd(budget)}",
         next_step=f"raise budget_usd, or {cheaper()}",
     )

@@ -142,8 +142,9 @@ def _function_rule(
         raise SpecError(
             Finding(
                 where=f"{where}.parameters",
-                what=f"do not fit the signature of {name} ({error})",
-                got=f"the call {name}(record, history{''.join(f', {key}=...' for key in rest)})",
+                what=f"do not fit the signature of {name}",
+                got=f"the call {name}(record, history{''.join(f', {key}=...' for key in rest)}), "
+                f"which Python rejects with {str(error)!r}",
                 allowed=f"{name}{inspect.signature(function)}",
             )
         ) from error

@@ -39,9 +39,9 @@ class NLPSequenceRatio(Rule):
             raise SpecError(
                 Finding(
                     where="token_thresholds_percent",
-                    what="must have one number for each of token_values",
-                    got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
-                    allowed="one percentage per token, such as 50,10 for 0,1",
+                    what="must have one percentage for each token in token_values",
+                    got=f"{self.token_thresholds_percent!r} for token_values {self.token_values!r}",
+                    allowed="one percentage per token, such as '50,10' for '0,1'",
                 )
             )
 

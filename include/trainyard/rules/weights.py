@@ -112,8 +112,8 @@ class UnchangedTensor(Rule):
     Source: SageMaker Developer Guide, UnchangedTensor, which compares the values by numpy.allclose. Here a
     tensor is unchanged if its checksum equals the previous one. A tensor without a checksum counts as unchanged
     if the norm of its update is at most atol * sqrt(n) + rtol * norm(tensor). Here n is the number of elements.
-    A tensor that is unchanged according to numpy.allclose is always within this bound. The robust profile
-    evaluates the weights over ten observations.
+    A tensor that is unchanged according to numpy.allclose is always within this bound.
+    In the robust profile, `num_steps` is ten.
 
     Attributes:
         equal_nan: whether a tensor whose update has a NaN counts as unchanged.

@@ -157,7 +157,7 @@ def _findings(
     if led_out := sorted(n for n, path in files.items() if not path.resolve().is_relative_to(real)):
         yield Finding(
             where="source_dir",
-            what="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
+            what="has a symbolic link to a file outside the folder, and that file would be copied to the job's hosts",
             got=str(folder / led_out[0]),
             next_step="replace the link with a copy of the file",
         )

@@ -164,7 +164,7 @@ class TrainingPlanState:
             )
             yield Finding(
                 where=place,
-                what=f"has too little time left; {follows}",
+                what=f"has too little time left, so {follows}",
                 got=f"{format_duration(left_s)} left in plan {self.name!r}, not counting the last "
                 f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
                 allowed=f"at least {format_duration(needed_s)}, the expected length of the training",

@@ -75,7 +75,7 @@ def joined_schema(
             "a file has columns that the first file does not have",
             job_name="sharding",
             where=file.name,
-            got=", ".join(f"{name}: {schema.field(name).type}" for name in added),
+            got=", ".join(f"{name} ({schema.field(name).type})" for name in added),
             allowed=", ".join(wanted.names),
             next_step="give all files the same schema, or select some files with a glob",
         )
@@ -86,7 +86,7 @@ def joined_schema(
         if field.name in found
     }
     different = [
-        f"{field.name}: {found.get(field.name) or 'missing'}"
+        f"{field.name} ({found.get(field.name) or 'missing'})"
         for field in wanted
         if joined.get(field.name) is None
     ]
@@ -96,7 +96,7 @@ def joined_schema(
             job_name="sharding",
             where=file.name,
             got=", ".join(different),
-            allowed=", ".join(f"{field.name}: {field.type}" for field in wanted),
+            allowed=", ".join(f"{field.name} ({field.type})" for field in wanted),
             next_step="give all files the same schema, or select some files with a glob",
         )
     return pa.schema(list(joined.items()))

@@ -182,7 +182,7 @@ def part_name(part: int) -> str:
 def _parsed(data: dict[str, Any]) -> ShardIndex:
     kind, version = data.pop("format"), data["version"]
     if kind != FORMAT or version not in READABLE_VERSIONS:
-        raise ValueError(f"format {kind}, version {version}")
+        raise ValueError(f"the document has format {kind}, version {version}")
     schema = data.pop("schema")
     splits = {name: _split(each) for name, each in data.pop("splits").items()}
     return ShardIndex(

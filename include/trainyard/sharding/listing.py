@@ -367,7 +367,7 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
                 job_name="sharding",
                 where=uri,
                 got=f"{table / log_folder}/",
-                allowed="a source without the version log of a table, since all files are read",
+                allowed="a source without the log of a table; sharding reads all files and does not use such a log",
                 next_step=f"export the current version, for example with {kind.remedy}, and set source to the export",
             )
 

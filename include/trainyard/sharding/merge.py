@@ -187,7 +187,7 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
         if len(columns) < len(parts) or (len(different) > 1 and dtype is None):
             absent = [] if len(columns) == len(parts) else ["missing in some parts"]
             raise DataError(
-                "the parts of the data set have different columns",
+                "a column differs between the parts of the data set",
                 job_name="sharding",
                 where=f"column {name!r}",
                 got=", ".join([*(each.removeprefix(EXACT) for each in different), *absent]),

@@ -107,7 +107,7 @@ def _findings(sources: Sequence[ShardedSource]) -> Iterator[Finding]:
                 what=f"has another vocabulary than data_mixture.{tokens[0].name}",
                 got=f"{_vocabulary(each)}, but data_mixture.{tokens[0].name} has {_vocabulary(tokens[0])}",
                 allowed="one vocabulary for all sources",
-                next_step="set tokenizer to the file of the tokenizer that created the ids",
+                next_step="set tokenizer to the file of the tokenizer that created the token ids",
             )
     names: dict[str, str] = {}
     for each in sources:
@@ -134,7 +134,7 @@ def not_of_tokens(name: str, uri: str) -> Finding:
 def _vocabulary(source: ShardedSource) -> str:
     tokenizer = source.index.tokenizer or {}
     name, size = tokenizer.get("name"), tokenizer.get("vocab_size")
-    return f"{name!r} ({size} ids, end token {tokenizer.get('eos_token_id')})"
+    return f"{name!r} ({size} ids, eos_token_id {tokenizer.get('eos_token_id')})"
 
 
 def _index(

@@ -170,5 +170,5 @@ def changed_object(uri: str, etag: str) -> DataError:
         where=uri,
         got="another version, or no object",
         allowed=f"the version with ETag {etag}",
-        next_step="start again when no process writes to the source",
+        next_step="make sure that no process writes to the source, then start again",
     )

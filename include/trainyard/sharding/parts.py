@@ -98,10 +98,10 @@ class PartIndex:
             raise ContractError(
                 "the index of a part was written by another release of Trainyard",
                 where=uri,
-                got=f"version {index.version}, with shards such as {final[0]}"
+                got=f"shards such as {final[0]}, and version {index.version}"
                 if final
                 else f"version {index.version}",
-                allowed=f"version {VERSION}, with shards below {UNDER_WAY}/",
+                allowed=f"shards below {UNDER_WAY}/, and version {VERSION}",
                 next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )
         return part

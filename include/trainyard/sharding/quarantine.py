@@ -66,7 +66,7 @@ class BadRows:
                 for each in self._samples[:_MAX_SHOWN]
             )
             reasons = ", ".join(
-                f"{reason}: {count}" for reason, count in self._reasons.most_common()
+                f"{count} x {reason}" for reason, count in self._reasons.most_common()
             )
             raise DataError(
                 "too many rows of the source cannot be read",

@@ -122,7 +122,7 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
         if field.number in _ANNOTATIONS:
             continue
         if field.number not in {_FEATURES, _LABEL}:
-            raise ValueError(f"not a Record of SageMaker: it has a field {field.number}")
+            raise ValueError(f"not a Record of SageMaker (it has a field {field.number})")
         name, value = entry_of(field)
         if field.number == _LABEL:
             name = "label" if name == "values" else f"label.{name}"
@@ -144,7 +144,7 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
     parts: list[Field] = []
     for field in fields(data):
         if field.number not in {_BYTES, *_TENSORS}:
-            raise ValueError(f"not a Value of a Record: it has a field {field.number}")
+            raise ValueError(f"not a Value of a Record (it has a field {field.number})")
         if field.number != kind:
             kind, parts = field.number, []  # the last kind counts
         parts += fields(content_of(field))

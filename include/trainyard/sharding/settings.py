@@ -224,8 +224,8 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
         yield Finding(
             where="target_column",
             what="is also in ignore_columns",
-            got=settings.target_column,
-            next_step="remove it from one of the two",
+            got=repr(settings.target_column),
+            next_step="set another target_column, or remove this column from ignore_columns",
         )
 
 

@@ -49,14 +49,14 @@ def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, 
 def _uneven(settings: ShardSettings) -> Finding:
     readers = settings.num_readers
     below = settings.num_shards // readers * readers
-    fitting = ", ".join(str(each) for each in (below, below + readers) if each)
+    fitting = " or ".join(str(each) for each in (below, below + readers) if each)
     return Finding(
         where="num_shards",
         what="cannot be divided evenly among the readers",
         got=str(settings.num_shards),
         allowed=(
-            f"a multiple of {readers} ({settings.instance_count} instance(s) x "
-            f"{settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s)), "
-            f"for example {fitting}, or 0 to choose the number automatically"
+            f"0 to choose the number automatically, or a multiple of {readers} ({settings.instance_count} "
+            f"instance(s) x {settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s)), "
+            f"for example {fitting}"
         ),
     )

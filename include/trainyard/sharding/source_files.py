@@ -125,8 +125,8 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
                 job_name="sharding",
                 where=file.name,
                 got=str(found),
-                allowed=f"{file.stamp}, as when it was listed",
-                next_step="start again when no process writes to the source",
+                allowed=f"{file.stamp} (when the file was listed)",
+                next_step="make sure that no process writes to the source, then start again",
             )
 
 

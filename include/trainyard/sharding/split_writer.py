@@ -1,4 +1,8 @@
-"""Writers of one split, which append rows to shard files and close each file at its planned weight."""
+"""Writers of one split, which append rows to shard files.
+
+A writer closes a shard file when the file has its planned number of tokens, or of rows of a table. This number is
+called the weight of a shard.
+"""
 
 from __future__ import annotations
 

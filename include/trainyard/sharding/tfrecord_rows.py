@@ -102,10 +102,12 @@ def _read(data: bytes, sample: Sample, *, file: SourceFile, settings: ShardSetti
         if field.number == 2:
             raise _sequence(file, sample)
         if field.number != 1:
-            raise ValueError(f"not a tf.train.Example: it has a field {field.number}")
+            raise ValueError(f"not a tf.train.Example (it has a field {field.number})")
         for each in fields(content_of(field)):
             if each.number != 1:
-                raise ValueError(f"not a tf.train.Example: its features have a field {each.number}")
+                raise ValueError(
+                    f"not a tf.train.Example (its features have a field {each.number})"
+                )
             name, feature = entry_of(each)
             add_value(sample, name, feature, _value, noun="feature", file=file, settings=settings)
 
@@ -123,13 +125,13 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
     values: list[Any] = []
     for field in fields(data):
         if field.number not in {_TEXTS, _FLOATS, _INTS}:
-            raise ValueError(f"not a tf.train.Feature: it has a field {field.number}")
+            raise ValueError(f"not a tf.train.Feature (it has a field {field.number})")
         if field.number != kind:
             kind, values = field.number, []  # the last kind counts
         for each in fields(content_of(field)):
             if each.number != 1:
                 raise ValueError(
-                    f"not a BytesList, FloatList or Int64List: it has a field {each.number}"
+                    f"not a BytesList, FloatList or Int64List (it has a field {each.number})"
                 )
             if kind == _TEXTS:
                 values.append(text_of(content_of(each), column=column, place=place))

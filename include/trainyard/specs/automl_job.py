@@ -161,7 +161,7 @@ def _runtimes(spec: AutoMLJobSpec) -> Iterator[Finding]:
             where="max_runtime_per_candidate_s",
             what="is longer than the whole job",
             got=f"{one} s",
-            allowed=f"at most max_runtime_s, {whole} s",
+            allowed=f"at most {whole} s (max_runtime_s)",
         )
 
 

@@ -170,7 +170,7 @@ def _waiting(conf: BaseRunConf) -> Iterator[Finding]:
     if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
         yield Finding(
             where="max_wait_s",
-            what="is shorter than max_run_s, which it includes",
+            what="is shorter than max_run_s, but must cover the wait and the run together",
             got=str(conf.max_wait_s),
             allowed=f"at least {conf.max_run_s}",
         )

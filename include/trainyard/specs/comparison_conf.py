@@ -105,7 +105,7 @@ class ComparedStrategy:
                     where="entry_point",
                     what="is not a script in training_scripts/",
                     got=repr(self.entry_point),
-                    allowed="its path in that folder, such as train_ddp.py",
+                    allowed="the path of a script in that folder, such as train_ddp.py",
                 )
             )
         if findings:

@@ -112,5 +112,5 @@ def _misfit(names: frozenset[str]) -> Finding:
         where="distribution",
         what="enables strategies that cannot be combined: the toolkit would use only one of them",
         got=" + ".join(sorted(names)),
-        allowed=f"one of them, or {', '.join(together)}",
+        allowed=f"one of them alone, or a supported combination ({', '.join(together)})",
     )

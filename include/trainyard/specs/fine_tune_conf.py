@@ -208,8 +208,8 @@ def _sharding(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.shards_weights and conf.hyperparameters.get("load_in_8bit"):
         yield Finding(
             where="hyperparameters.load_in_8bit",
-            what="cannot be combined with the strategy fsdp or ZeRO-3, which cannot shard a base in 8 bits",
-            next_step="remove load_in_8bit (the base then has 4 bits), or shard with stage 1 or 2 of ZeRO, or use ddp",
+            what="cannot be combined with the strategy fsdp or ZeRO-3, which cannot shard an 8-bit base model",
+            next_step="remove load_in_8bit (the base model then has 4 bits), shard with ZeRO stage 1 or 2, or use ddp",
         )
     for rung in conf.rungs if conf.strategy in ("fsdp", "deepspeed") else ():
         if conf.ranks_on(rung.instance_type) * (rung.instance_count or 1) == 1:

@@ -79,7 +79,7 @@ def unmeasured_findings(
         yield Finding(
             where="register_when",
             what="has a metric that the run does not measure",
-            got=condition.metric,
+            got=repr(condition.metric),
             allowed=", ".join(sorted(measured)) or None,
             next_step=next_step,
         )

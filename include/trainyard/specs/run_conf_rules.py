@@ -128,7 +128,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             where="tokenizer",
             what="is not a tokenizer",
             got=repr(conf.tokenizer),
-            allowed="bytes, or the path of a tokenizer file (*.json), local or on S3",
+            allowed='"bytes", or the path of a tokenizer file (*.json), local or on S3',
         )
     yield from _vocabulary(conf)
     fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
@@ -152,8 +152,8 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
     if has_tokens and conf.tokenizer == "bytes" and not conf.vocab_size:
         yield Finding(
             where="vocab_size",
-            what="is required for data_format tokens",
-            next_step="set it, or set the tokenizer that created the ids",
+            what='is required for data_format "tokens"',
+            next_step="set it, or set tokenizer to the tokenizer that created the token ids",
         )
     if conf.vocab_size and conf.tokenizer != "bytes":
         yield Finding(
@@ -167,8 +167,8 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
             yield Finding(
                 where=where,
                 what="is text, but vocab_size is for token ids, so the mixture would have two vocabularies",
-                got=f"data_format text with vocab_size {conf.vocab_size}",
-                next_step="set the tokenizer that created the ids instead of vocab_size",
+                got=f'data_format "text" with vocab_size {conf.vocab_size}',
+                next_step="remove vocab_size, and set tokenizer to the tokenizer that created the token ids",
             )
     if conf.eos_token_id is not None and not 0 <= conf.eos_token_id < conf.vocab_size:
         yield Finding(
@@ -196,8 +196,8 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
             where="num_shards",
             what="must be a multiple of shard_instance_count (each instance writes an equal number)",
             got=f"{conf.num_shards} with {conf.shard_instance_count} instances",
-            next_step=f"nearest: {_nearest_multiple(conf.num_shards, conf.shard_instance_count)}, "
-            "or 0 to derive it from the data",
+            next_step=f"set it to {_nearest_multiple(conf.num_shards, conf.shard_instance_count)}, "
+            "or to 0 to derive it from the data",
         )
 
 

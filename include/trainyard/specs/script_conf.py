@@ -185,9 +185,10 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
     if conf.distribution is not None or not any(map(takes_ranks, conf.launch)):
         yield Finding(
             where="processes_per_instance",
-            what="applies to the strategies of torchrun and MPI only, and not if distribution is set",
+            what="applies to the strategies of torchrun and MPI only, and only if distribution is empty",
             got=str(conf.processes_per_instance),
-            next_step="leave it empty; in a distribution, set processes_per_host in its section",
+            next_step="leave processes_per_instance empty; if distribution is set, set processes_per_host "
+            "in its section",
         )
 
 

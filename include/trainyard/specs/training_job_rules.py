@@ -157,7 +157,8 @@ def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
     if (spec.source_dir or "").startswith("s3://"):
         yield Finding(
             where="arguments",
-            what="need a source folder or repository, to which Trainyard adds a program that passes them to the script",
+            what="need a source folder or repository, because Trainyard adds a program to it that passes the arguments "
+            "to the script",
             got=str(spec.source_dir),
             next_step="set source_dir to the folder or repository of the code, or use hyperparameters",
         )
@@ -184,7 +185,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where=chosen[0],
             what=f"cannot be combined with {', '.join(chosen[1:])}",
-            next_step="remove all but one",
+            next_step="set only one of them",
         )
     if not chosen and not spec.serverless_job_config:
         yield Finding(
@@ -310,7 +311,7 @@ def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="use_spot_instances",
             what="cannot be combined with capacity_ladder",
-            next_step="remove it, and set use_spot_instances of each tier",
+            next_step="remove it, and set use_spot_instances in each tier of capacity_ladder",
         )
 
 
@@ -323,7 +324,7 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="training_plan",
             what="cannot be combined with capacity_ladder",
             got=plan,
-            next_step="remove it, and set training_plan of a tier",
+            next_step="remove it, and set training_plan in a tier of capacity_ladder",
         )
     if plan is not None and spec.use_spot_instances:
         yield Finding(

@@ -123,7 +123,10 @@ class AirflowApi:
             answer.raise_for_status()
         if not answer.ok:
             raise RejectedRequestError(
-                _reason(answer), operation=f"{method} {path}", code=str(answer.status_code)
+                _reason(answer),
+                operation=f"{method} {path}",
+                code=str(answer.status_code),
+                where=f"{method} {path}, which Airflow rejected with status {answer.status_code}",
             )
         return dict(answer.json() or {}) if answer.content else {}
 

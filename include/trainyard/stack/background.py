@@ -49,7 +49,8 @@ def up(home: Home, *, console: Console) -> int:
                 "a 'make run' is using this folder, and its stack stops when the run ends",
                 where=str(home.path),
                 got=f"process {record.pid}, Airflow at {record.ui}",
-                next_step="wait for its end, stop it with 'make down', or set TRAINYARD_HOME to another folder",
+                next_step="wait until the run ends, stop the run with 'make down', or set "
+                "TRAINYARD_HOME to another folder",
             )
         console.print("the stack is already up")
         _print_access(home, record, console)
@@ -104,10 +105,13 @@ def supervise(home: Home, *, console: Console) -> int:
 def not_started(home: Home) -> TrainingRunError:
     """Return the error of a stack that failed to start, with the end of its supervisor's log."""
     lines = (home.logs / "supervisor.log").read_text(errors="replace")
+    end = lines[-LONGEST_GOT:]
+    if len(lines) > LONGEST_GOT:
+        end = end.partition("\n")[2] or end  # the first line is cut
     return TrainingRunError(
         "the stack did not start",
         where=str(home.logs),
-        got=lines[-LONGEST_GOT:],
+        got=end,
         next_step="read supervisor.log in this folder; 'make down' stops the remaining processes",
     )
 

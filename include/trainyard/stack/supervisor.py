@@ -98,8 +98,8 @@ class Supervisor:
             raise TrainingRunError(
                 f"the {name} died {MAX_DEATHS} times within {DEATHS_WINDOW_S:.0f} s",
                 where=str(running.component.log),
-                got=f"{ending(code)}; last lines:\n{last_lines(running.component.log)}",
-                next_step="read the log; 'make clean' removes a damaged stack with all its runs",
+                got=f"the last process {ending(code)}; last lines:\n{last_lines(running.component.log)}",
+                next_step="read the log; if the stack is damaged, remove it and all its runs with 'make clean'",
             )
         self._end_session(running)
         self._print_line(f"{name} {ending(code)}; starting it again")

@@ -70,8 +70,8 @@ class TuningResult:
         status: `Completed`, or `Stopped` if a limit ended the search.
         is_complete: False if the search was stopped early; `best` is then only the best trial so far.
         num_trials: number of trials by status: Completed, Failed, Stopped.
-        billable_seconds: sum of the trials' billed seconds; for each trial, the seconds
-            of one of its instances.
+        billable_seconds: sum of the trials' billed times in seconds. The time of a trial is counted once,
+            not once per instance.
         trials_uri: Parquet file of all trials (`trainyard.tuning.trials`).
         cost_usd: cost of all trials; None if the price is unknown.
         earlier_cost_usd: cost of the task's earlier searches, which were stopped or failed; 0 without a budget.
@@ -126,5 +126,6 @@ class TuningResult:
                 "the data is not the result of a search",
                 got=f"the keys {', '.join(sorted(data))}",
                 allowed="the data that the task of a search returns in this release of Trainyard",
-                next_step="clear the task of the search: it finds its job and returns the result again",
+                next_step="clear the task that ran the search; the task then finds its tuning job and returns "
+                "the result again",
             ) from error

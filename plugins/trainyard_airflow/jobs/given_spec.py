@@ -88,7 +88,10 @@ def check_given(kind: JobKind, given: Any, *, subject: str) -> None:
     if not isinstance(given, Mapping):
         allowed = f"a {cls.__name__}, a mapping of its fields, or a function that returns either"
         wrong = Finding(
-            where="spec", what="is not a spec", got=type(given).__name__, allowed=allowed
+            where="spec",
+            what="is not a spec",
+            got=f"a value of type {type(given).__name__}",
+            allowed=allowed,
         )
         raise SpecError(wrong, subject=subject)
     try:

@@ -272,7 +272,7 @@ def _ladder_used_up(
     paid = paid_usd([each.to_dict() for each in earlier])
     least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
     return BudgetExceededError(
-        "each tier of the capacity ladder lacks quota, or its max_cost_usd is too low for another attempt",
+        "each tier of the capacity ladder lacks quota or has a max_cost_usd that is too low for another attempt",
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",

@@ -224,9 +224,10 @@ class TrainingJobType(JobType):
         return place
 
     def _check_budget_without_rung(self, earlier: Sequence[JobSnapshot], *, max_run_s: int) -> None:
-        """Check the budget for an attempt on instance groups, or on one of the types that the service may choose.
+        """Check the budget for an attempt that is not on a rung of the capacity ladder.
 
-        An attempt of unknown price passes.
+        Such an attempt runs on instance groups, or on an instance type that SageMaker chooses from several. An
+        attempt of unknown price passes.
         """
         ceiling = training_usd(self.spec, seconds=max_run_s)
         self._check_budget(earlier, ceiling_usd=ceiling, on=instances_in_words(self.spec))

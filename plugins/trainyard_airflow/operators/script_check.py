@@ -99,10 +99,10 @@ def _unjudged(where: str, who: str, reason: str) -> Finding:
 
 
 def _silence(scripts: Path, output: str) -> Finding:
-    reason = (output.strip().splitlines() or ["no output"])[-1]
+    lines = output.strip().splitlines()
     return Finding(
         where=str(scripts),
-        what="has scripts that fail when they check their hyperparameters, and would also fail in the container",
-        got=reason,
+        what="has scripts whose check of the hyperparameters fails, and would also fail in the container",
+        got=f"{lines[-1]!r} as the last line of the output" if lines else "no output",
         next_step=f"run `python -m {JUDGE}` in this folder and read its output",
     )

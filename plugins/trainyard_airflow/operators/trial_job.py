@@ -125,7 +125,7 @@ class TrialJobOperator(SageMakerJobOperator):
 class TrialPolicy(EndPolicy):
     """Policy for a failed trial: the failure is the task's result, and there is no new attempt.
 
-    This also applies to a restart of the task.
+    A task that is started again after the failure returns it again, and also starts no new attempt.
 
     Args:
         memory: state of the task that survives its starts.

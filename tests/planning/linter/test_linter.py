@@ -279,7 +279,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "smp v2 in an image of one's own": (
         {**smp_v2(), "image_uri": OWN_IMAGE},
         W,
-        "has the library of smp_v2 only if it is based on an AWS image with the library; got acme-pytorch",
+        "names an image that may lack the library of smp_v2; got acme-pytorch",
         {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.8.0")},
     ),
     "smp v1 in a newer torch": (
@@ -428,7 +428,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "zero-3 of a model that no gpu holds whole": (
         decoder(entry_point="train_deepspeed.py", num_layers=60),
         E,
-        "cannot hold the model of train_deepspeed.py at the start: each accelerator has 40 GiB but needs 45.1 GiB",
+        "cannot hold the model of train_deepspeed.py; at the start, each accelerator has 40 GiB but needs 45.1 GiB",
         decoder(entry_point="train_fsdp.py", num_layers=60),
     ),
     "a model that the host does not hold once per rank": (

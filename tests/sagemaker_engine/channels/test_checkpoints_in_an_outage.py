@@ -71,7 +71,9 @@ def test_what_is_refused_is_named_and_the_rest_goes_up(
         (folder / name).write_bytes(b"1")
     outage.keys = ("/b",)
 
-    with pytest.raises(NotInS3Error, match=r"synchronize b with s3://.*: SlowDown \(503\)") as left:
+    with pytest.raises(
+        NotInS3Error, match=r"synchronize 'b' with s3://.*: SlowDown \(503\)"
+    ) as left:
         mirrored.sync()
 
     assert left.value.names == ("b",)
@@ -153,7 +155,7 @@ def test_the_thread_tells_of_an_outage_once_and_of_its_end(
     thread.finish()
 
     assert [name for name, _ in warnings] == ["algo-1", "algo-1"]
-    assert "cannot synchronize a with s3://data-bucket/run/checkpoints" in warnings[0][1]
+    assert "cannot synchronize 'a' with s3://data-bucket/run/checkpoints" in warnings[0][1]
     assert "the job continues" in warnings[0][1]
     assert "S3 accepts all changes again" in warnings[1][1]
     assert names(objects) == ["b"]

@@ -54,9 +54,9 @@ def test_a_header_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("one==1\n", "the setting repositories is missing", id="no-repositories"),
-        pytest.param(HEAD + "one\n", r"line 2: 'one' has no version", id="no-version"),
-        pytest.param(HEAD + "one>=2\n", "has no version", id="a-range"),
+        pytest.param("one==1\n", "the setting 'repositories' is missing", id="no-repositories"),
+        pytest.param(HEAD + "one\n", r"line 2: 'one' has no exact version", id="no-version"),
+        pytest.param(HEAD + "one>=2\n", "has no exact version", id="a-range"),
         pytest.param(
             HEAD + "#: layers = environment\n",
             "unknown key; .*allowed keys: repositories",

@@ -60,7 +60,7 @@ def test_training_goes_on_while_checkpoints_cannot_be_mirrored(
     put(fault_store, what="s3_error", status=503, key_prefix="ck/", count=None)
     let(bench, "bears", go="two")
     bench.wait_for_line("bears", "trained on")
-    bench.wait_for_line("bears", "trainyard engine: cannot synchronize step-")
+    bench.wait_for_line("bears", "trainyard engine: cannot synchronize 'step-")
     assert bench.keys("ck/") == ["ck/step-1"]
 
     fault_store.clear()
@@ -87,7 +87,7 @@ def test_checkpoints_that_never_got_up_are_named(bench: JobBench, fault_store: F
     assert row.status == "Completed"
     assert bench.keys() == ["out/loses/output/model.tar.gz"]
     assert bench.log("loses")[-1] == (
-        f"trainyard engine: cannot synchronize step-9 with s3://{BUCKET}/ck: InternalError (500): "
+        f"trainyard engine: cannot synchronize 'step-9' with s3://{BUCKET}/ck: InternalError (500): "
         "We encountered an internal error. Please try again.; these changes are lost"
     )
 

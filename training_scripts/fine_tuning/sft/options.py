@@ -226,7 +226,7 @@ def _faults(options: Options) -> list[str]:
         )
     if options.load_in_8bit and options.strategy == "fsdp":
         faults.append(
-            "strategy fsdp cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to 'ddp'"
+            "strategy fsdp cannot shard an 8-bit base model; set load_in_8bit to false, or strategy to 'ddp'"
         )
     if options.packing and options.method == "dpo":
         faults.append("packing is not supported with method dpo; set packing to false")
@@ -261,6 +261,6 @@ def _zero_faults(options: Options) -> list[str]:
         faults.append(f"ds_config.zero_optimization.stage is {stage!r}; allowed: 1, 2, 3")
     if stage == 3 and options.load_in_8bit:
         faults.append(
-            "ZeRO-3 cannot shard a base in 8 bits; set load_in_8bit to false, or the stage to 1 or 2"
+            "ZeRO-3 cannot shard an 8-bit base model; set load_in_8bit to false, or the stage to 1 or 2"
         )
     return faults

@@ -69,8 +69,9 @@ class ZeroHyperparameters(Hyperparameters):
             )
         if self.on_non_finite != "fail":
             findings.append(
-                f"on_non_finite {self.on_non_finite!r} is not possible under DeepSpeed, which reports the norm "
-                "after it has changed the weights; set it to 'fail', or use train_ddp.py or train_fsdp.py"
+                f"on_non_finite {self.on_non_finite!r} is not possible under DeepSpeed, which reports the "
+                "gradient norm only after the weights have changed; set on_non_finite to 'fail', or use "
+                "train_ddp.py or train_fsdp.py"
             )
         if self.compile:
             findings.append("compile is not supported under DeepSpeed; leave it out")
@@ -89,7 +90,7 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
     folder = channels.get(CHANNEL)
     if text and folder:
         raise HyperparameterError(
-            f"{HYPERPARAMETER} and channel {CHANNEL} both have a DeepSpeed config; use one of them"
+            f"hyperparameter {HYPERPARAMETER!r} and channel {CHANNEL!r} both have a DeepSpeed config; use one of them"
         )
     if folder is None:
         return _parsed(text, HYPERPARAMETER) if text else dict(DEFAULT)

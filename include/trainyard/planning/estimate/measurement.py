@@ -81,7 +81,7 @@ class RunMeasurement:
 def _members(data: dict[str, Any]) -> dict[str, Any]:
     found = data.pop("format"), data.pop("version")
     if found != (FORMAT, VERSION):
-        raise ValueError(f"{found[0]} version {found[1]}")
+        raise ValueError(f"format {found[0]}, version {found[1]}")
     jobs = (JobMeasurement(**{**each, "work": JobWork(**each["work"])}) for each in data["jobs"])
     members = {**data, "jobs": tuple(jobs)}
     for each in (

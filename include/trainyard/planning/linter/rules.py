@@ -84,7 +84,7 @@ def _instance_types(facts: JobFacts, support: StrategySupport) -> Iterator[Findi
             got=facts.instance_type,
             allowed=", ".join(support.instance_types),
             next_step="choose one of these, or torch_distributed, which uses NCCL",
-            why="the library is built for these instances' network",
+            why=f"{_name(facts)} is built for the network of the allowed instance types",
             source=support.source,
         )
     elif facts.instance_type in support.legacy_instance_types:
@@ -135,12 +135,13 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
         where="image_uri",
         what=f"is not an image with the library of {_name(facts)}"
         if is_aws
-        else f"has the library of {_name(facts)} only if it is based on an AWS image with the library",
+        else f"names an image that may lack the library of {_name(facts)}",
         got=facts.image,
         allowed=", ".join(support.images),
-        next_step="remove image_uri and set framework_version: the image is then looked up",
+        next_step="remove image_uri and set framework_version, so that an image with the library is looked up",
         severity=Severity.ERROR if is_aws else Severity.WARNING,
-        why="only the allowed images ship the library; without it, a script that imports it would fail",
+        why="AWS ships the library in the allowed images only; elsewhere, a script that imports it fails, "
+        "unless the image is based on one of these or installs the library",
         source=support.source,
     )
 
@@ -288,10 +289,11 @@ def _whole_model(facts: JobFacts) -> Iterator[Finding]:
         if not peak.fits:
             yield Finding(
                 where="instance_type",
-                what=f"cannot hold the model of {facts.entry_point} {peak}",
+                what=f"cannot hold the model of {facts.entry_point}; {peak}",
                 got=f"{facts.instance_type}, {num_parameters:.3g} parameters",
                 next_step="use train_fsdp.py, which creates the model layer by layer, or choose a larger type",
-                why="the script creates the whole model on each rank, also under ZeRO-3, before anything is sharded",
+                why=f"{facts.entry_point} creates the whole model on each rank, also under ZeRO-3, "
+                "before anything is sharded",
                 source="trainyard.planning.phases; catalogue",
             )
 

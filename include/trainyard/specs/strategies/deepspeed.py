@@ -75,7 +75,7 @@ OF_THE_TRAINER: Mapping[str, str] = {
     "train_micro_batch_size_per_gpu": "set batch_size",
     "gradient_accumulation_steps": "set the hyperparameter gradient_accumulation_steps",
     "gradient_clipping": "remove it: the gradients are clipped to the norm 1",
-    "optimizer": "remove it: the optimizer is AdamW; set learning_rate and weight_decay",
+    "optimizer": "remove it, and set learning_rate and weight_decay for AdamW, which is always used",
     "scheduler": "remove it; set lr_scheduler and warmup_steps",
     "fp16": "remove it; GPUs with bf16 train in bf16",
     "amp": "remove it; GPUs with bf16 train in bf16",

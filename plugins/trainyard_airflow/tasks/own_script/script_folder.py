@@ -93,7 +93,7 @@ def _link_finding(link: str) -> Finding:
         where="source_dir",
         what="has a symbolic link to a folder, which is not copied to the job",
         got=repr(link),
-        next_step="replace the link with a copy of the folder, unless the scripts do not need it",
+        next_step="if the scripts need the folder, replace the link with a copy of it",
         severity=Severity.WARNING,
     )
 
