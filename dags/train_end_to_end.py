@@ -1,4 +1,4 @@
-"""DAGs from data to a trained and registered model, both with the same tasks.
+"""Two DAGs with the same tasks, from the data to a trained and registered model.
 
 `train_end_to_end` is started manually, by REST or with `make run`. `train_on_schedule` starts every Monday, and with
 each event of the asset `x-trainyard://dataset`.

@@ -1,8 +1,10 @@
 """DAG that searches hyperparameters in several rounds before the training; each trial is a mapped task.
 
-Optuna chooses the trials of each round. The search of `train_end_to_end` is a tuning job of SageMaker instead. This DAG
-is for trials that need features which tuning jobs lack, such as a container entrypoint or long names. It also prunes:
-each trial is first trained with few steps, and only the best third with more.
+Optuna chooses the trials of each round. In `train_end_to_end`, by contrast, the search is a tuning job of SageMaker.
+
+Use this DAG for trials that need features which tuning jobs lack, such as a container entrypoint or job names of more
+than 32 characters. This DAG also prunes: each trial is first trained with few steps. Only the best third of the
+trials are then trained with more steps.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class RetryRule:
     max_delay_s: float = 3600.0
 
     def delay_for(self, attempt: int) -> float:
-        """Return the seconds to wait after failed attempt number `attempt` (1 = the first)."""
+        """Return the seconds to wait after a failed attempt. `attempt` is its number, from 1."""
         return min(self.max_delay_s, self.delay_s * self.backoff ** max(0, attempt - 1))
 
 

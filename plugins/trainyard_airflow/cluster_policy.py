@@ -111,10 +111,11 @@ def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
 
 
 def _join_trace(task_instance: Any, dag_run: Any) -> None:
-    """Give a new task a span in the trace of its run, as Airflow does for tasks without a policy.
+    """Give a new task a span in the trace of its run, as Airflow does if there is no policy.
 
-    Airflow 3.3.2 omits this span if a policy's hook is called for the task (`DagRun._get_task_creator`). Each span of a
-    worker would then start a separate trace, in every DAG.
+    Airflow 3.3.2 omits this span if a policy's hook is called for the task (`DagRun._get_task_creator`).
+    Without this span, each span of a worker would start a separate trace. This would affect the tasks
+    of every DAG.
     """
     carrier = getattr(dag_run, "context_carrier", None)
     if task_instance.context_carrier or not carrier:
@@ -191,8 +192,8 @@ def _argument(task: Any, name: str) -> object:
 def _pools() -> list[_Pool]:
     """Return the pools that TRAINYARD_TRAINING_POOL names, in its order; empty if it is not set.
 
-    TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last number applies to all further
-    pools.
+    TRAINYARD_TRAINING_POOL_SLOTS has the pools' numbers of slots, in the same order and separated by commas. If
+    it has fewer numbers than there are pools, its last number applies to all further pools.
     """
     named = _listed(os.environ.get("TRAINYARD_TRAINING_POOL", ""))
     given = _listed(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "")) or [

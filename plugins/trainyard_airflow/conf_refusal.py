@@ -46,7 +46,11 @@ class ConfRefusals:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request. If it triggers a run, the request and its response pass through an `_Exchange`."""
+        """Handle a request. If it triggers a run, an `_Exchange` checks the depth of the conf.
+
+        A conf that is nested too deeply is rejected. If Airflow rejects the conf, the `_Exchange` may replace the
+        text of Airflow's response with a list of all errors. Other responses pass unchanged.
+        """
         dag_id = _triggered(scope)
         if dag_id is None:
             await self._app(scope, receive, send)
@@ -65,7 +69,10 @@ class _Nesting:
         self._is_text = self._is_escaped = False
 
     def exceeds(self, chunk: bytes, most: int) -> bool:
-        """Return whether the text with this chunk has more than `most` levels; brackets in strings do not count."""
+        """Return whether the text up to the end of this chunk has more than `most` levels.
+
+        Brackets in strings do not count.
+        """
         if not chunk:
             return False
         begin, self._is_escaped = int(self._is_escaped), False

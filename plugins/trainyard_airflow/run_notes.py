@@ -44,13 +44,14 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 
 
 def note_end(dag_run: Any) -> None:
-    """Set a run's note from its report, unless somebody else wrote the note.
+    """Set a run's note from its report, unless a person or the DAG that triggered the run wrote the note.
 
-    The note of a run that was cleared is replaced. A successful run is marked failed if the report's status is
-    `failed`.
+    If a run was cleared, the note from its earlier report is replaced. A successful run is marked failed if the
+    report's status is `failed`.
 
-    This runs in the scheduler and uses the run's own database session; another session would wait for the row that the
-    scheduler has locked. Without a session, as in `dag.test()`, nothing is changed. It never raises.
+    This function runs in the scheduler and uses the run's own database session; another session would wait for
+    the row that the scheduler has locked. Without a session, as in `dag.test()`, nothing is changed. The
+    function never raises.
     """
     try:
         session = object_session(dag_run)

@@ -53,7 +53,11 @@ def check_run(state: str) -> AuditCheck:
 
 
 def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
-    """Check that each logical job was completed once, and that no job still runs."""
+    """Check that each logical job has exactly one completed attempt, and that no job still runs.
+
+    All jobs that are attempts at the same work form one logical job; `ObservedAttempt.logical` is its name. The
+    check also fails if the run started no job, or if two attempts of a logical job ran at the same time.
+    """
     wrong = list(faults_of(jobs))
     logical = len({job.logical for job in jobs})
     found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none still runs"

@@ -182,5 +182,5 @@ class WatchedDisplay:
         self._display.show(view)
 
     def print_line(self, line: str) -> None:
-        """Print a permanent line."""
+        """Print a line that later views do not replace."""
         self._display.print_line(line)

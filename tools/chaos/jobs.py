@@ -1,6 +1,7 @@
-"""Reader of a chaos run's jobs, training progress and ledger, by the AWS endpoint of the run's stack.
+"""Jobs, training progress and ledger of a chaos run, read through the AWS endpoint of the run's stack.
 
-Each job is an attempt of a logical job.
+All jobs that are attempts of the same work form one logical job. Its name is the name of these jobs without
+attempt and digest.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Slow uplinks come earlier."""
 
 
 class StrikeKind(StrEnum):
-    """Kinds of strikes."""
+    """Kinds of strikes; a strike is one fault of the schedule."""
 
     INTERRUPTION = "spot interruption without notice"
     NOTICED_INTERRUPTION = "spot interruption with notice"
@@ -137,7 +137,11 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
 
 
 def _uplink(seed: int, max_steps: int) -> Strike:
-    """Return the strike that slows the uplinks; it is drawn separately and does not change the other strikes."""
+    """Return the scheduled fault (strike) that slows the training hosts' uplinks to S3.
+
+    It is drawn from its own random generator. The other faults of a seed are therefore the same with
+    and without it.
+    """
     draws = random.Random(f"uplink {seed}")  # noqa: S311  # as above
     step = draws.randint(1, max(1, int(EARLIEST * max_steps) - 1))
     bandwidth = round(draws.uniform(SLOWEST_UPLINK, FASTEST_UPLINK), 2)
@@ -180,7 +184,8 @@ def _moments(
 def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | None:
     """Return the task at whose start a strike of this kind occurs; None if it occurs at a step of the training.
 
-    A strike is one scheduled fault. `free` are the tasks, except `train`, at whose start no strike occurs yet.
+    A strike is one scheduled fault. `free` contains the tasks that have no strike at their start yet, without
+    the task `train`.
     """
     if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
         return draws.choice((TaskId.TRAIN, *free))

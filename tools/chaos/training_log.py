@@ -32,7 +32,7 @@ class LogMark:
 
 
 def parse_mark(message: str, *, at: float) -> LogMark | None:
-    """Return the mark of a progress line, or None for other lines; `at` is in epoch seconds."""
+    """Return the mark of a progress line, or None for other lines; `at` is the line's time in epoch seconds."""
     line = TrainingLine.parse(message)
     if line is None or line.step is None or line.kind not in {"start", "step"}:
         return None
@@ -84,8 +84,8 @@ def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None
 
     Only the first start after the strike counts.
 
-    - `reached` is the last step in the log before this start. It does not include a step that was done but not
-      yet printed. With one metric line per step, this is at most one step.
+    - `reached` is the last step in the log before this start. A step that was completed but not yet printed is
+      not included. If the training prints one metric line per step, at most one step is missing.
     - `seconds` ends when the log shows a step above `reached`. If there is no such step up to `until`, it ends
       at the last mark up to `until`.
 

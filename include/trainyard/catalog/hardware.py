@@ -50,10 +50,10 @@ class Hardware:
 
 @cache
 def hardware() -> Mapping[str, Hardware]:
-    """Return the instance types with NVIDIA accelerators, by name (read once).
+    """Return the hardware of each instance type with NVIDIA accelerators, by the type's name (read once).
 
     Raises:
-        ContractError: the files lack an accelerator or a network of the catalogue.
+        ContractError: the files have no row for the accelerator or the network of a type in the catalogue.
     """
     accelerators, networks = _rows(ACCELERATORS_FILE), _rows(NETWORKS_FILE)
     return {

@@ -30,8 +30,10 @@ class InstanceType:
         num_accelerators: GPUs or Trainium devices; 0 on a CPU instance.
         accelerator_memory_gib: memory per accelerator.
         has_efa: whether the ranks of several instances can use EFA.
-        has_local_storage: whether its storage is local NVMe disks, which cannot be encrypted with `volume_kms_key`.
-        local_storage_gb: GB of all its disks, the largest allowed volume size; None without disks or if unknown.
+        has_local_storage: whether its storage is local NVMe disks, which cannot be encrypted with
+            `volume_kms_key`.
+        local_storage_gb: total size of its disks in GB, which is also the largest allowed volume size; None
+            without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
         is_retired: whether EC2 no longer lists the type. Its capacity may end.
         price_usd_per_hour: price of one instance; None if it is unknown.

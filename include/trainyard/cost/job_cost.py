@@ -46,8 +46,8 @@ class JobCost:
     Attributes:
         cost_usd: billable seconds x instances x price; None if one of them is unknown.
         saved_usd: amount that spot saved compared with the same training seconds on demand; None if unknown.
-        saved_fraction: 1 - billable / training seconds (AWS's formula for managed spot training); None if unknown or
-            negative.
+        saved_fraction: 1 - (billable seconds / training seconds), AWS's formula for managed spot training; None
+            if unknown or negative.
         note: price and its date, or the reason why the cost is unknown.
     """
 
@@ -201,7 +201,10 @@ def sum_usd(amounts: Iterable[float | None]) -> tuple[float, bool]:
 
 
 def attempts_usd(job: Mapping[str, Any]) -> float | None:
-    """Return the cost of a task's last job and of its `earlier_attempts` in USD; None if one of them is unknown."""
+    """Return the cost in USD of a task's last job, `job`, plus the cost of the job's `earlier_attempts`.
+
+    Return None if the cost of one of them is unknown.
+    """
     jobs = (*job.get("earlier_attempts", ()), job)
     return known_total(job_cost(each).cost_usd for each in jobs)
 

@@ -99,10 +99,10 @@ class RunSpend:
 
 
 def _members(text: str | bytes) -> dict[str, Any]:
-    """Return the members of a document.
+    """Return the content of a run's spend document by key.
 
     Raises:
-        ValueError: it is not valid JSON, or has a later version.
+        ValueError: the text is not valid JSON, or the document has a later version than `VERSION`.
     """
     data: dict[str, Any] = json.loads(text)
     if data.get("version", VERSION) > VERSION:

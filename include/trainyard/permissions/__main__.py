@@ -1,4 +1,4 @@
-"""`trainyard permissions`: the IAM policies that a deployment needs, least privilege for the features in use.
+"""`trainyard permissions`: IAM policies of a deployment, with only the permissions that its features need.
 
 Prints JSON: the policies only, or a template that also has the bucket, the roles and the log groups.
 """
@@ -25,7 +25,10 @@ WRONG = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the document and return 0; return 2 if the role or a key is not a valid ARN."""
+    """Print the policies, or a CloudFormation or Terraform template with them, as JSON and return 0.
+
+    Return 2 if the ARN of the role or of a KMS key is not valid.
+    """
     options = _parser().parse_args(arguments)
     role = _ROLE.fullmatch(options.role)
     if role is None:

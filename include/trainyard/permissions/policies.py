@@ -144,7 +144,10 @@ def _automl_jobs(account: Account) -> Iterator[Document]:
 
 
 def _images(account: Account) -> str:
-    """Return the ARN of all repositories of all accounts in the region; AWS's images are in AWS's accounts."""
+    """Return an ARN pattern for the ECR repositories of all accounts in the region.
+
+    AWS's own images are in AWS's accounts, so the pattern is not limited to this account.
+    """
     return f"arn:{account.partition}:ecr:{account.region}:*:repository/*"
 
 

@@ -75,9 +75,9 @@ def layer_activation_bytes(
 
     Worked: GPT-3, b = 1, t = 8, without the scores: 34 x 2048 x 12,288 / 8 = 106,954,752.
 
-    **llama** (the same count for t = 1, without dropout): sbh (12 + 4 k/h + 8 f/h). Here k is the width of the
-    keys and f the inner width of the feed-forward part. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms
-    are:
+    **llama** (counted in the same way, without dropout): sbh (12 + 4 k/h + 8 f/h) for t = 1. Here k is the
+    width of the keys and f the inner width of the feed-forward part. Worked: Llama 3 8B, b = 1: 41 sbh =
+    1.376e9. The terms are:
 
     - the inputs of two norms: 4
     - query, key and value: 2 + 4 k/h
@@ -95,9 +95,10 @@ def layer_activation_bytes(
     - the output of attention: 2
     - SwiGLU: 8 f/h
 
-    With tp > 1, torch's DTensor keeps two inputs gathered over the sequence. This adds 2 sbh (1 - 1/t) values
-    for llama and trainyard. gpt gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4,
-    s = h = 128, t = 4: 524,288 x 0.75 = 393,216 bytes.
+    With tp > 1, the formulas of llama and trainyard are divided by t. Without recomputation, torch's DTensor
+    also keeps two inputs gathered over the sequence for these families, which adds 2 sbh (1 - 1/t) values. gpt
+    does not keep them: it gathers them again in the backward pass (section 4.2.2). Worked for the addition:
+    fp32, b = 4, s = h = 128, t = 4: 524,288 x 0.75 = 393,216 bytes.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.hidden_size) / tp
     if recompute is Recompute.FULL:

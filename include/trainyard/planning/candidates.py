@@ -97,7 +97,7 @@ class PlanCandidate:
 
 
 def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate]:
-    """Yield every candidate of a cluster, even if it does not fit.
+    """Yield every candidate of a cluster, including candidates that need more memory than there is.
 
     A mesh has no candidates if its data-parallel degree does not divide the global batch size.
     """

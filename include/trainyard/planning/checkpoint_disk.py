@@ -67,11 +67,11 @@ def _full_disk(
 ) -> Iterator[Finding]:
     """Yield a warning if a host's checkpoints and the model do not fit into its volume or its local disks.
 
-    Before a restart, a host has only its own part of each checkpoint. The checkpoints are the kept ones, those
-    that wait for their upload, and the one that is being written.
+    Before a restart, a host has only its own part of each checkpoint. It has parts of the `kept` newest
+    checkpoints, of those that wait for their upload, and of the one that is being written.
 
-    After a restart, the host has complete copies of the kept checkpoints and of one more, and its own part of
-    the next checkpoint.
+    After a restart, the host has complete copies of up to `kept` + 1 checkpoints, and its own part of the next
+    one.
     """
     hosts = 1 if conf.strategy in _WRITTEN_BY_ONE_HOST else conf.instance_count
     copies = kept + UNDERWAY_CHECKPOINTS + 1

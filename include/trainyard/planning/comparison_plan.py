@@ -158,9 +158,9 @@ def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
 
 
 def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
-    """Return the cells of a comparison, and errors about numbers of ranks.
+    """Return the cells of a comparison (strategy and number of ranks), and errors for invalid numbers of ranks.
 
-    A number of ranks is an error if it needs several instances and does not fill all of them.
+    A number of ranks is invalid if it needs several instances and does not fill all of them.
     """
     cells: list[Cell] = []
     findings: list[Finding] = []

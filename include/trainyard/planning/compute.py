@@ -58,7 +58,10 @@ class Cluster:
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Bandwidth of an instance's collectives to other instances with EFA, in bytes per second."""
+        """Bandwidth of an instance's collectives with other instances, in bytes per second.
+
+        It is the share `EFA_EFFICIENCY` of the bandwidth of the instance's network (EFA).
+        """
         return self.hardware.network_gbps * 1e9 / 8 * EFA_EFFICIENCY
 
 
@@ -242,7 +245,10 @@ def _ring_seconds(num_bytes: float, num_ranks: int, mesh: Mesh, cluster: Cluster
 
 
 def _across_seconds(num_bytes: float, mesh: Mesh, cluster: Cluster) -> float:
-    """Return the seconds of one gather or scatter of each rank's shard over the replicas."""
+    """Return the seconds of one gather or scatter over the replicas of a shard.
+
+    `num_bytes` is the size of the shard that each rank has. `mesh.dp_replicate` is the number of replicas.
+    """
     r = mesh.dp_replicate
     share = num_bytes * (r - 1) / r
     if mesh.dp * mesh.tp <= cluster.ranks_per_instance:
@@ -252,7 +258,11 @@ def _across_seconds(num_bytes: float, mesh: Mesh, cluster: Cluster) -> float:
 
 
 def _pipeline_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: Cluster) -> float:
-    """Return the seconds of passing activations and their gradients between stages, once per micro batch."""
+    """Return the seconds per step for transfers of activations and their gradients between pipeline stages.
+
+    The activations of each micro batch are sent to the next stage once, and their gradients are sent back
+    once. Without a pipeline, the result is 0.
+    """
     if mesh.pp == 1:
         return 0.0
     values = shape.sequence_length * batching.micro_batch_size * shape.hidden_size / mesh.tp

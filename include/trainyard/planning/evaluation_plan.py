@@ -107,16 +107,19 @@ class EvaluationPlan:
 
 
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
-    """Return the plan of the evaluation: on the type in the conf, the training's type, or the cheapest type.
+    """Return the plan of the evaluation.
+
+    A processing job runs on the instance type in the conf, on the training's type or on the cheapest type.
 
     The training evaluates the model in its last step if `evaluation_place` is `training`. With `auto`, it also
     does so if the conf names no type, and none of the types that processing jobs support can run the
-    evaluation. This is decided before the training, for all tiers of a capacity ladder.
+    evaluation. The choice between training and processing job is made before the training, so it is the same
+    for all tiers of a capacity ladder.
 
     Args:
         conf: the run's conf.
         trained_on: instance type of the training. None before the training: the result is then the most
-            expensive of the plans for its capacity tiers.
+            expensive of the plans for the training's capacity tiers.
     """
     if conf.evaluation_place == Place.TRAINING:
         return _last_step(conf, 'evaluation_place is "training"')
@@ -332,10 +335,10 @@ def _choices() -> Iterator[str]:
 
 
 def _dearness(plan: EvaluationPlan) -> tuple[bool, float, float]:
-    """Return the sort key of a plan by cost. Plans without a known price come last.
+    """Return a sort key that orders plans by their cost. Plans without a known price come last.
 
-    The cost is the price of the hours for the start-up and NOMINAL_TOKENS tokens. Plans of equal cost are
-    ordered by these hours.
+    The cost is that of the start-up and of the evaluation of NOMINAL_TOKENS tokens. Plans of equal cost are
+    ordered by the duration of both together.
     """
     price = catalogue().types[plan.instance_type].price_usd_per_hour
     hours = 0.1 + NOMINAL_TOKENS / plan.tokens_per_s / SECONDS_PER_HOUR

@@ -40,9 +40,13 @@ def memory_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding
 
 
 def _evaluation_findings(conf: ScriptConf, num_parameters: float) -> Iterator[Finding]:
-    """Yield an error if the evaluation's instance cannot hold the model's weights in GPU memory.
+    """Yield an error if the evaluation's instance cannot hold the model's weights.
 
-    Worked: 13e9 parameters in bf16 are 24.2 GiB. One A10G holds 0.95 x (24 - 2) = 20.9 GiB, and four hold 83.6 GiB.
+    The weights must fit into the usable memory of all GPUs of the instance together. If the instance has no
+    GPUs, they must fit into the usable memory of its host.
+
+    Worked: 13e9 parameters in bf16 are 24.2 GiB. An A10G with 24 GiB has 0.95 x (24 - 2) = 20.9 GiB of usable
+    memory (`usable_bytes`), and four A10G have 83.6 GiB of it.
     """
     evaluation = script_evaluation(conf)
     if evaluation is None:

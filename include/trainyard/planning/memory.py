@@ -79,9 +79,9 @@ def memory_use(shape: ModelShape, mesh: Mesh, batching: Batching) -> MemoryUse:
 
 
 def stage_parameters(shape: ModelShape, mesh: Mesh) -> float:
-    """Return the parameters of the largest pipeline stage: its layers and one embedding table.
+    """Return the number of parameters of the largest pipeline stage: its layers and one embedding table.
 
-    Without pipeline stages return all parameters.
+    Without pipeline stages, this is the number of all parameters.
     """
     layers = shape.num_layers / mesh.pp * shape.layer_parameters
     if mesh.pp == 1:
@@ -94,9 +94,9 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
 
     The stages are the first, the second and the last pipeline stage. The moments are:
 
-    1. At the loss, on the last stage: the activations of all layers and of the head exist, and the logits.
-    2. In the backward pass of the stage's last layer: the layer's activations are recomputed, and the
-       activations inside of its MLP have gradients.
+    1. At the loss, on the last stage: the logits and the activations of all layers and of the head exist.
+    2. In the backward pass of the stage's last layer: the layer's activations are recomputed, and the gradients
+       of the activations inside of its MLP exist, too.
     3. After that layer: its activations are freed. The gradients of its weights exist both in the precision of
        the computation and in fp32, and are not scattered yet.
     """

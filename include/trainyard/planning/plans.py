@@ -179,9 +179,10 @@ def _best_of_cluster(
 def _simplicity(each: PlanCandidate) -> tuple[int, int, int, int, float]:
     """Return the sort key by simplicity.
 
-    In this order: kinds of parallelism, tp x pp, recomputation, micro batch size (larger first), seconds per step.
-    Larger micro batches use the hardware better, which the model of a step's time does not include. With pipeline
-    stages the size is ignored, because many micro batches make the bubble smaller.
+    The members are, in this order: complexity of the mesh (kinds of parallelism), tp x pp, recomputation, micro
+    batch size (larger first), and seconds per step. Larger micro batches use the hardware better, which the
+    model of a step's time does not include. With pipeline stages, the micro batch size is ignored, because many
+    micro batches make the bubble smaller.
     """
     recomputed = list(Recompute).index(each.batching.recompute)
     return (

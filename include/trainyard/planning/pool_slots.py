@@ -24,8 +24,9 @@ _OF_THE_SEARCH = {"max_parallel_jobs": "tuning_max_parallel_jobs"}
 class PoolDemand(StrEnum):
     """Kinds of tasks that use training instances.
 
-    Each value is also the operator's name in the UI, its `custom_operator_name`. Airflow stores this attribute with
-    each task, mapped or not, and subclasses inherit it. So the scheduler reads it without importing the operator class.
+    The value of a kind is also the name that the UI shows for its operators (their `custom_operator_name`).
+    Airflow stores this name with each task, mapped or not, and subclasses of an operator inherit it. So the
+    scheduler can read the kind of a task without importing the operator's class.
     """
 
     TRAINING = "SageMaker training"

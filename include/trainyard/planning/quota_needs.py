@@ -26,7 +26,7 @@ class QuotaNeed:
     Attributes:
         where: param that causes the need.
         name: QuotaName of the quota.
-        amount: instances, or seconds of the longest run.
+        amount: number of instances; for the quota on the run time of a training job, seconds (`max_run_s`).
         is_alternative: whether another rung of the capacity ladder can be used instead.
         next_step: alternative to a larger quota; None = fewer instances or another type.
     """
@@ -82,7 +82,10 @@ def processing_need(
 
 
 def _evaluation(conf: RunConf) -> Iterator[QuotaNeed]:
-    """Yield the need of the evaluation's job per possible type; none if the training evaluates in its last step."""
+    """Yield the quota need of the evaluation's processing job, for each instance type that the job may get.
+
+    Yield nothing if the training evaluates the model in its last step.
+    """
     plans = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     for name in dict.fromkeys(p.instance_type for p in plans if p.place is Place.PROCESSING):
         yield processing_need(EVALUATION, name, next_step=way_out(conf))

@@ -146,7 +146,10 @@ def training_estimate(conf: BaseRunConf) -> CostEstimate:
 
 
 def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
-    """Return the most that one training attempt can cost on a capacity tier. Raises SpecError for an unknown type."""
+    """Return the most that one training attempt can cost on one capacity tier (`rung`).
+
+    Raises a SpecError for an instance type that is not in the catalogue.
+    """
     return cluster_ceiling(
         conf.instances_on(rung),
         max_run_s=conf.max_run_s,

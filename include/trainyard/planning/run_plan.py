@@ -294,9 +294,10 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
 
 
 def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) -> str:
-    """Return the number of idle accelerators or NeuronCores and their hourly cost, in words.
+    """Return a text with the number of idle accelerators or NeuronCores, and with their hourly cost.
 
-    Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, which are 7/8 of the cost.
+    Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle. The idle ones cause 7/8
+    of the cost.
     """
     paid = conf.instance_count * instance.num_ranks
     idle = conf.instance_count * (instance.num_ranks - ranks)

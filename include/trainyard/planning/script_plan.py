@@ -42,7 +42,7 @@ class ScriptEvaluation:
     """Processing job that evaluates the model of a user's script.
 
     Attributes:
-        reason: why this type was chosen, in words.
+        reason: explanation of the choice of `instance_type`, as text for the user.
     """
 
     instance_type: str
@@ -130,7 +130,10 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
 
 
 def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
-    """Yield the needs of training and evaluation. They are not added up: the jobs run in sequence."""
+    """Yield the quotas that the training and the evaluation need.
+
+    They are not added up, because the two jobs run in sequence.
+    """
     yield from training_needs(conf)
     if evaluation := script_evaluation(conf):
         yield processing_need(

@@ -95,7 +95,11 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def _longest(search: SearchSettings) -> tuple[int, str]:
-    """Return the most seconds that all trials can take together, and the trials in words, for the cost's note."""
+    """Return the largest possible sum of the run times of all trials, and a text about the trials.
+
+    The sum is in seconds. The text is the beginning of the cost's note, such as `12 trials, each on`. The
+    instances of a trial follow it.
+    """
     trials = search.max_jobs * search.max_run_s
     if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:
         return trials, f"{search.max_jobs} trials, each on"

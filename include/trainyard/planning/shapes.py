@@ -76,7 +76,10 @@ class ModelShape:
 
     @property
     def layer_weights(self) -> int:
-        """Weights of one layer's matrices: query, key, value, output, and two (gpt) or three for feed-forward."""
+        """Number of weights in the matrices of one layer.
+
+        The matrices are query, key, value, output, and two (gpt) or three (other families) for feed-forward.
+        """
         h, f = self.hidden_size, self.inner_size
         return 2 * h * h + 2 * h * self.kv_size + (2 if self.family == GPT else 3) * h * f
 
@@ -96,9 +99,9 @@ class ModelShape:
     def num_parameters(self) -> int:
         """Number of all parameters.
 
-        Worked: Llama 3 8B has 32 layers of 4096 with 8 key-value heads, inner width 14,336 and vocabulary 128,256. A
-        layer has 218,112,000 parameters. 32 layers, two tables of 525,336,576 and a norm of 4096 are 8,030,261,248, as
-        published.
+        Worked: Llama 3 8B has 32 layers, hidden size 4096, 8 key-value heads, inner width 14,336 and a vocabulary
+        of 128,256. A layer has 218,112,000 parameters. The embedding and the output have 525,336,576 each, and the
+        last norm has 4096. With all 32 layers, the sum is 8,030,261,248, as published.
         """
         h = self.hidden_size
         layers = self.num_layers * self.layer_parameters

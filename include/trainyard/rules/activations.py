@@ -22,8 +22,8 @@ class DeadRelu(Rule):
 
     A unit is dead if it is active in less than `threshold_inactivity` % of the observations. Source: SageMaker
     Developer Guide, DeadRelu (`threshold_inactivity` 1 %, `threshold_layer` 50 %). AWS's default pattern
-    matches no tensor names of ordinary PyTorch models. The robust profile selects layers by the module's class
-    and needs three violations in a row. GELU and SiLU units do not die.
+    matches no tensor names of ordinary PyTorch models. In the robust profile (`ROBUST`), the rule selects
+    layers by the module's class, and an issue needs three violations in a row. GELU and SiLU units do not die.
 
     Attributes:
         tensor_regex: pattern on the names of activations; None selects ReLU layers by the module's class.
@@ -72,9 +72,10 @@ class SaturatedActivation(Rule):
     """More than `threshold_layer` percent of a tanh or sigmoid layer's units are saturated.
 
     Source: SageMaker Developer Guide, SaturatedActivation. The shipped scripts count a unit as saturated if
-    over 99 % of its inputs are outside of AWS's default bounds (tanh -9.4999 to 9.4999, sigmoid -23 to 16.99999).
-    `threshold_tanh_*`, `threshold_sigmoid_*` and `threshold_inactivity` do not change this. The robust profile selects
-    layers by the module's class.
+    over 99 % of its inputs are outside of AWS's default bounds (tanh -9.4999 to 9.4999, sigmoid -23 to
+    16.99999). The parameters `threshold_tanh_*`, `threshold_sigmoid_*` and `threshold_inactivity` have no
+    effect on this count. In the robust profile, `tensor_regex` is None, and layers are selected by the class of
+    their module.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -106,7 +107,10 @@ class SaturatedActivation(Rule):
 def _layers(
     record: StepRecord, tensor_regex: str | None, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, TensorStatistics]]:
-    """Yield the activations that match the pattern, or without a pattern those of the wanted module classes."""
+    """Yield (name, statistics) of each activation whose name matches `tensor_regex`.
+
+    If `tensor_regex` is None, yield the activations of the modules whose class `is_wanted` accepts.
+    """
     for key, each in selected(record, collection_names=ACTIVATIONS, tensor_regex=tensor_regex):
         if tensor_regex is not None or is_wanted(each.module_class or ""):
             yield key.partition("/")[2], each

@@ -125,8 +125,8 @@ class _Share(RuleState[HostSample]):
 class CPUBottleneck(_Bottleneck):
     """The CPU is above `cpu_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
-    Documented: threshold 50, CPU 90, GPU 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile uses 1000,
-    because the start of a job is CPU-bound.
+    The documented defaults are `threshold` 50, `cpu_threshold` 90, `gpu_threshold` 10 and `patience` 100 (1000
+    in rulesconfig 1.0.1). In the robust profile, `patience` is 1000, because the start of a job is CPU-bound.
     """
 
     NEEDS = f"{GPUS}: CPU and GPU utilization"

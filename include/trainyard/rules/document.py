@@ -98,8 +98,10 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdicts on the statistics files, plus the issues and verdicts that only the log provides.
 
-    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: a verdict lists
-    only its first issues, so an issue of the log may already be counted in the verdict on the statistics.
+    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound. A verdict
+    counts all its issues but lists only the first ones. An issue of the log may therefore be one that the
+    verdict on the statistics already counts without listing it. `num_issues` does not count such possible
+    duplicates again.
 
     Args:
         watched: verdicts on the statistics of some jobs, as `merged` returns them.

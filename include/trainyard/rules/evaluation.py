@@ -40,8 +40,8 @@ class ConfiguredRule:
     """A rule under its configured name.
 
     Attributes:
-        left_out: the reason why a listed rule is not evaluated; None if it is.
-        action: action that follows its issues; None uses the action of the issue's severity.
+        left_out: the reason why this rule is not evaluated although it is configured; None if it is evaluated.
+        action: action that follows the rule's issues; None uses the action of the issue's severity.
     """
 
     name: str
@@ -138,9 +138,10 @@ def worst_of(severities: Iterable[Severity]) -> Severity | None:
 
 
 def _listed(issues: list[Issue]) -> list[Issue]:
-    """Return the first MOST_ISSUES issues, which always include one of the worst severity.
+    """Return at most MOST_ISSUES issues, with at least one of the worst severity.
 
-    If all issues of the worst severity come later, the first of them replaces the last issue of the result.
+    These are the first issues of the list. If none of them has the worst severity, the first later issue of
+    that severity replaces the last of them.
     """
     listed, worst = issues[:MOST_ISSUES], worst_of(each.severity for each in issues)
     if worst is not worst_of(each.severity for each in listed):
@@ -386,7 +387,11 @@ class _OneRank:
         self._newest: dict[type[Record], Record] = {}
 
     def begin_attempt(self) -> None:
-        """Forget the chosen rank and its steps: a new attempt may repeat steps of the last one, on another rank."""
+        """Forget the chosen ranks and their steps.
+
+        A new attempt may repeat steps of the attempt before it, and another rank may then be the first to report
+        them.
+        """
         self._awaits_start = True
         self._newest.clear()
 

@@ -59,10 +59,10 @@ class GPUMemoryIncrease(Rule):
     The rule compares two averages of `window` samples each. Documented: increase 10, patience 100, window 500
     (rulesconfig 1.0.1: 5, 1000 and 10). In smdebug's code the older average ends one sample before the newer
     one. An average of 500 samples cannot rise by 10 points in one sample, so the documented defaults never
-    fire. The robust profile compares windows that do not overlap.
+    fire. In the robust profile, `stride` is 500, so the two windows do not overlap.
 
     Attributes:
-        stride: number of samples between the two averages.
+        stride: number of samples from the end of the older window to the end of the newer one.
     """
 
     ORIGIN = Origin.PROFILER

@@ -26,14 +26,17 @@ class VanishingGradient(Rule):
     """The mean of a tensor's absolute gradient is below `threshold`.
 
     Source: SageMaker Developer Guide, VanishingGradient (1e-7). If only the Euclidean norm is known, the root
-    mean square is used instead. It is never smaller than the mean, so it does not fall below `threshold`
-    earlier.
+    mean square is used instead. The root mean square is never smaller than the mean, so it does not fall below
+    `threshold` earlier.
 
-    The robust profile needs ten violations in a row. The tensor's mean must also be below `relative` times the
-    largest mean of all gradients in the step, because all gradients of a large model are small. The profile
-    skips biases, because a bias before a normalization and a bias of attention keys have the gradient 0. It
-    also skips gradients of exactly 0, which `AllZero` reports. An issue is a warning, because unused experts
-    and branches learn nothing either.
+    In the robust profile, an issue needs ten violations in a row. The tensor's mean must also be below
+    `relative` times the largest mean of all gradients in the step, because all gradients of a large model are
+    small. Two kinds of gradients are skipped in this profile:
+
+    - those of biases, because a bias before a normalization and a bias of attention keys have the gradient 0;
+    - gradients of exactly 0, because `AllZero` reports them.
+
+    In any profile, an issue is a warning, because unused experts and branches learn nothing either.
 
     Attributes:
         relative: share of the largest mean absolute gradient of the step; None disables this condition.
@@ -154,11 +157,14 @@ def _output_has(each: TensorStatistics) -> tuple[bool, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradNormSpike(Rule):
-    """The gradient norm is above `median + num_mads * MAD` and above `ratio` times the median.
+    """The gradient norm is above `median + num_mads * MAD`, `ratio` times the median and `jump` times recent norms.
 
-    It must also be above `jump` times the highest of the last 20 norms: early in a training, norms rise tenfold within
-    a few steps (measured on the default MLP). Median and MAD cover the last `window` steps. One violation is an issue,
-    since gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2). Spikes are not added to the window.
+    All three limits must be exceeded at the same time. The last one is `jump` times the highest of the last 20
+    norms. It is needed because norms rise tenfold within a few steps early in a training
+    (measured on the default MLP). Median and MAD cover the last `window` steps. Spikes are not added to this
+    window.
+
+    One violation is an issue, since gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2).
     `NonFinite` reports norms that are not finite.
     """
 

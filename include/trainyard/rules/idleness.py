@@ -26,11 +26,12 @@ _SAMPLE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleAccelerators(Rule):
-    """For `minutes` minutes of step time and `num_steps` steps, no GPU's utilization was above `most_percent` %.
+    """For at least `minutes` minutes of step time, no GPU's utilization was above `most_percent` %.
 
-    Only the time of steps counts. Start-up, validation, checkpoints and downtime are not idle time. One busy
-    sample resets the count. Typical causes: the script computes on the CPU, or steps wait for data almost all
-    the time.
+    This time must also cover at least `num_steps` steps. Only the time of steps counts. Start-up, validation,
+    checkpoints and downtime are not idle time. After one busy sample, the time and the number of steps are
+    counted from 0 again. Typical causes: the script computes on the CPU, or steps wait for data almost all the
+    time.
     """
 
     READS = (Start, StepRecord, HostSample, Validation, MarkRecord)

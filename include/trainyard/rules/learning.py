@@ -29,9 +29,11 @@ class LossNotDecreasing(LossRule):
 
     Every `num_steps` steps, the loss is compared with the newest loss that is at least `num_steps` steps older.
     Source: SageMaker Developer Guide, LossNotDecreasing (defaults: 10 steps, 0.1 % and 5 %). On losses of
-    minibatches these defaults fire in healthy runs (measured: 20 of 20). The robust profile smooths the loss (a
-    median of five losses, then a moving average with a decay of 0.98 per step) and compares it over 100 steps.
-    It reports only a rise that exceeds the noise; `Plateau` reports a flat loss.
+    minibatches these defaults fire in healthy runs (measured: 20 of 20).
+
+    In the robust profile (`ROBUST`), the loss is smoothed by a median of five losses, then by a moving average
+    with a decay of 0.98 per step. The smoothed loss is compared over 100 steps. In this profile, the rule
+    reports only a rise that exceeds the noise, because the rule `Plateau` reports a flat loss.
 
     Attributes:
         diff_percent: the least fall, in percent; None disables this condition.
@@ -120,13 +122,13 @@ class NotLearning(LossRule):
 
     Typical causes are noisy labels and a learning rate of zero.
 
-    The limit is `ratio` times the median of the first `start_steps` steps. The median of the last `window`
-    steps is above this limit by at least `noise_factor` standard errors. Worked: a median that falls from 4.0
-    to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. With `noise_factor` 2, that is an issue if the standard
-    error is at most 0.01.
+    The limit is `ratio` times the median loss of the first `start_steps` steps. There is an issue if the median
+    loss of the last `window` steps is above this limit by at least `noise_factor` standard errors. Worked: a
+    median that falls from 4.0 to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. With `noise_factor` 2, that is
+    an issue if the standard error is at most 0.01.
 
-    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more. Half of these
-    steps must have passed since the learning rate last rose. The rule is not evaluated if one of the first
+    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more. At least half as
+    many steps must have passed since the learning rate last rose. The rule is not evaluated if one of the first
     losses is zero or negative, or if the beginning of the run was not observed. An issue is a warning, because
     a healthy fine-tuning may lower the loss by less than the noise. No rule of AWS finds this without firing on
     healthy runs.
@@ -214,9 +216,12 @@ class _NotLearning(RuleState[Record]):
 class Plateau(LossRule):
     """The loss stopped falling: from the run's second third to its last third it fell by less than `diff_percent`.
 
-    The rule compares the means of the two thirds. The thirds grow with the run, since losses fall like a power of the
-    steps. The rule is evaluated only if a fall of `detectable_percent` would exceed the noise (`noise_factor` standard
-    errors), and again only after the run has grown by one percent.
+    The rule compares the mean losses of the two thirds. The thirds grow with the run, since losses fall like a
+    power of the number of steps. After a comparison, the next one follows once the run has grown by one
+    percent.
+
+    The rule is not evaluated if the loss is too noisy to show a fall of `detectable_percent`. This is the case
+    if `noise_factor` standard errors are more than `detectable_percent`.
     """
 
     diff_percent: float = 0.1

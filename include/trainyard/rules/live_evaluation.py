@@ -35,9 +35,10 @@ def planned_evaluation(
     Args:
         plan: the rules, and the run's conf.
         since: creation time of the job, epoch seconds.
-        hyperparameters: hyperparameters of the job, from Describe. Their learning rate takes precedence over the
-            conf's. Without a conf, the rules know about the training only what `facts_of_job` derives from them.
-        judged_elsewhere: names of rules that the service evaluates for this job, to leave out.
+        hyperparameters: hyperparameters of the job, from Describe. Their learning rate takes precedence over
+            that of the conf. Without a conf, the rules have no facts of the training except those that
+            `facts_of_job` derives from these hyperparameters.
+        judged_elsewhere: names of rules that are left out, because the service evaluates them for this job.
 
     Raises:
         SpecError: the rules are invalid.
@@ -54,13 +55,13 @@ def planned_evaluation(
 class LiveEvaluation:
     """Live evaluation of one job's rules, beside the job or remotely.
 
-    Repeat three calls: `wanted`, `take` for each piece, and `judge`.
+    Repeat three calls: `wanted`, then `take` for each of the returned pieces in their order, then `judge`.
 
     Args:
         rules: the rules to evaluate.
         facts: facts of the run.
-        since: creation time of the job, epoch seconds. Rules know the records of the training's earlier jobs, but
-            report only what they find in this one.
+        since: creation time of this job, epoch seconds. The rules also read the records of the
+            training's earlier jobs, but they report only issues of this job.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class LiveEvaluation:
         return self._feed.wanted(sizes, is_final=is_final)
 
     def take(self, piece: Piece, data: bytes) -> None:
-        """Process a wanted piece.
+        """Process the bytes (`data`) of a piece that `wanted` returned.
 
         Raises:
             ContractError: a line is invalid; the evaluation cannot continue.

@@ -143,7 +143,7 @@ class StepOutlier(Rule):
 
     Mean and standard deviation are those of all steps so far. Source: SageMaker Developer Guide, StepOutlier
     (there `stddev` is 5; in smdebug-rulesconfig 1.0.1 it is 3). A few long steps raise both the mean and the
-    standard deviation. The robust profile therefore differs:
+    standard deviation. In the robust profile (`ROBUST`), the rule therefore works differently:
 
     - It uses the median and the median absolute deviation (MAD).
     - It skips the first step after each start of the processes.
@@ -267,7 +267,11 @@ class _StepOutlier(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverallFrameworkMetrics(Rule):
-    """Shares of the step time by part; never an issue. Source: SageMaker Developer Guide, OverallFrameworkMetrics."""
+    """Shares of the step time that the parts of a step take. This rule never reports an issue.
+
+    The parts are data wait, forward pass, backward pass and optimizer. Source: SageMaker Developer Guide,
+    OverallFrameworkMetrics.
+    """
 
     ORIGIN = Origin.PROFILER
     READS = (StepRecord,)

@@ -21,15 +21,15 @@ _COUNTS = "counts of labels against predictions (kind `predictions`)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassImbalance(Rule):
-    """Labels are uneven by more than `threshold_imbalance` to one, or a class is mostly mispredicted.
+    """Labels are unevenly distributed, or a class is mostly mispredicted.
 
-    Evaluated after every `samples` labels. The rule is violated in either of two cases:
+    The rule is evaluated after every `samples` labels. It is violated in either of two cases:
 
     - The most frequent label occurs more than `threshold_imbalance` times as often as the rarest.
     - More than `threshold_misprediction` of a class's samples were predicted as another class.
 
-    Early predictions are mostly wrong, so the robust profile begins at step 500 and needs three violations in a
-    row. Source: SageMaker Developer Guide, ClassImbalance.
+    Early predictions are mostly wrong. In the robust profile, violations in the first 500 steps therefore do
+    not count, and an issue needs three violations in a row. Source: SageMaker Developer Guide, ClassImbalance.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -49,7 +49,7 @@ class ClassImbalance(Rule):
 
 
 class _Counted(RuleState[Predictions]):
-    """Base that sums confusion matrices up to the given number of samples, evaluates the sum, and starts over."""
+    """Base that adds up confusion matrices. A sum of at least `samples` labels is evaluated, and a new one begins."""
 
     def __init__(self, samples: int) -> None:
         self._samples = samples

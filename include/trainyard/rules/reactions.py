@@ -33,8 +33,9 @@ class Reaction:
 class Reactions:
     """Actions that follow issues.
 
-    If a rule has no configured action, the action depends on the issue's severity. Rules on silence without a
-    configured action only warn.
+    If a rule has no configured action, the action depends on the issue's severity. The rules in `BY_SILENCE`,
+    which report silent jobs, are an exception: without a configured action, their issues always cause a
+    warning.
     """
 
     def __init__(

@@ -202,7 +202,10 @@ class HostSample(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions(Record):
-    """Labels against predictions since the last such record: `confusion[label][predicted]` counts samples."""
+    """Confusion matrix of the samples since the previous `Predictions` record.
+
+    `confusion[label][predicted]` is the number of samples with this label and this prediction.
+    """
 
     confusion: tuple[tuple[int, ...], ...]
 

@@ -90,9 +90,10 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _odd(self, step: int, rate: float) -> str | None:
-        """Return the fault if the rate is zero or has jumped, or None.
+        """Return the fault if the rate is zero or has jumped, otherwise None.
 
-        A zero or a rise that is usual in schedules is not a fault, for example a zero at the end of a decay.
+        A zero rate or a rise is not a fault if it is usual in schedules, for example a zero rate at the end of a
+        decay.
         """
         rates, factor = self._seen.values, self._rule.jump_factor
         if rate == 0:
@@ -136,8 +137,8 @@ def declared_rate(facts: Facts, step: int) -> tuple[float, float] | None:
     """Return the declared rate of step `step` and the schedule's peak rate; None if no schedule is declared.
 
     The first step is 1. The schedule is a linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR,
-    equation 5). Worked: a peak of 1, 10 warm-up steps of 110 steps in all and `min_learning_rate_ratio` 0 give
-    0.5 at step 5, 1 at step 10 and 0.5 at step 61.
+    equation 5). Worked: the peak rate is 1, `min_learning_rate_ratio` is 0, and 10 of 110 steps are warm-up.
+    The rate is 0.5 at step 5, 1 at step 10 and 0.5 at step 61.
     """
     peak, warmup, last = facts.peak_learning_rate, facts.warmup_steps, facts.max_steps
     ratio = facts.min_learning_rate_ratio

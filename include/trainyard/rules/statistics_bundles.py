@@ -41,12 +41,13 @@ def upload_pause_s(age_s: float) -> float:
 def uploaded_until(now: float, *, trains_since: float | None) -> float:
     """Return the epoch seconds up to which S3 has all records of a running job.
 
-    A host uploads its records once per pause (`upload_pause_s`). Another half pause and 5 s are allowed for slow and
-    failed uploads. Worked: in a job older than an hour, the records of the last 95 s may be missing.
+    A host uploads its records once per pause (`upload_pause_s`). Another half pause and 5 s are allowed for
+    slow and failed uploads. Worked: after more than an hour of training, the pause is 60 s, so the records of
+    the last 60 + 30 + 5 = 95 s may be missing.
 
     Args:
         now: epoch seconds.
-        trains_since: when the instances last began to train; None if they do not train now.
+        trains_since: epoch seconds at which the instances last began to train; None if they do not train now.
     """
     age_s = 0.0 if trains_since is None else now - trains_since
     return now - 1.5 * upload_pause_s(age_s) - 5.0

@@ -40,7 +40,11 @@ def verdict_rows(verdicts: Iterable[Mapping[str, Any]]) -> list[VerdictRow]:
 
 
 def summary_sentence(verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Return the numbers of rules with issues, without issues, not evaluated and failed, as a sentence."""
+    """Return a sentence with the number of rules for each outcome.
+
+    The outcomes are: with issues, without issues, not evaluated, and failed. The last one is omitted if no rule
+    failed. If no rule was evaluated and none failed, the sentence reports that there was nothing to evaluate.
+    """
     rows = verdict_rows(verdicts)
     if not any(row.tone for row in rows):
         return f"nothing to evaluate: {len(rows)} rules, none of which had its input"

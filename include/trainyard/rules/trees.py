@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FeatureImportanceOverweight(Rule):
     """The `nfeatures` most important features make up more than `threshold` of all importance.
 
-    Source: SageMaker Developer Guide, FeatureImportanceOverweight (0.8, 3).
+    Source: SageMaker Developer Guide, FeatureImportanceOverweight (`threshold` 0.8, `nfeatures` 3).
     """
 
     ORIGIN = Origin.DEBUGGER

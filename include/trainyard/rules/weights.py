@@ -190,9 +190,10 @@ class _UnchangedTensor(RuleState[StepRecord]):
 class AllZero(Rule):
     """At least `threshold` percent of a tensor's values are zero.
 
-    Source: SageMaker Developer Guide, AllZero, which requires `collection_names` or `tensor_regex`. The robust profile
-    evaluates weights and gradients after 50 steps, and needs ten violations in a row. With a threshold of 100, a norm
-    of zero is enough if the share of zeros is unknown.
+    Source: SageMaker Developer Guide, AllZero, which requires `collection_names` or `tensor_regex`. In the
+    robust profile, the tensors are weights and gradients, `warm_up` is 50 and `persistence` is ten.
+
+    If a tensor's share of zeros is unknown and `threshold` is 100, a norm of zero counts as a violation.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -182,7 +182,7 @@ def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float
     """Yield a job's statuses with their start and end, in epoch seconds.
 
     A processing job has no secondary statuses: it gets `Starting` and `Processing`. A tuning or AutoML job
-    has no start time. Nothing is yielded for such a job, because its task accounts for the time.
+    has no start time, and nothing is yielded for it. Its time is counted by the span of its task instead.
     """
     if job.get("transitions"):
         for each in job["transitions"]:

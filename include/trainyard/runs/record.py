@@ -67,13 +67,15 @@ class JobRecord:
     Attributes:
         task_id: the task that created the job.
         instance_groups: the groups of a heterogeneous cluster, as `JobSnapshot` has them; empty without groups.
-        training_plan: ARN of the plan whose instances it used; None without one.
+        training_plan: ARN of the training plan whose instances the job used; None without one.
         attempts: number of jobs that the task has created so far, including this one.
         artifact_sha256: SHA-256 of the object at `artifact_uri`.
         transitions: secondary statuses, each with status, message, and start and end in epoch seconds.
         cost: `JobCost.to_dict()`.
-        image_digest: digest of the image when the job was created; `image_digest_unknown`: why it is not known.
-        rung: number of the capacity tier, from 0; `rung_reason`: why the job used it.
+        image_digest: digest that the image had when the job was created; None if it is not known.
+        image_digest_unknown: why the digest is not known; None if it is known, or if it was not looked up.
+        rung: index of the capacity tier that the job used; the first tier has index 0. None without a tier.
+        rung_reason: why the job used this tier.
     """
 
     task_id: str
@@ -149,8 +151,9 @@ class DatasetRecord:
 
     Attributes:
         mixture: the sources, if the data set is a mixture; otherwise empty.
-        unigram_loss: nats per token of the validation split under the train split's unigram counts;
-            None for tables.
+        unigram_loss: loss on the validation split, in nats per token, of a model that predicts each token by
+            its smoothed frequency in the train split. For a mixture, it is the weighted mean of the sources'
+            losses. None if it is not known, and for tables.
     """
 
     uri: str

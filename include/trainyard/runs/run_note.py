@@ -20,7 +20,10 @@ _MOST_FIGURES = 6
 
 
 def run_note(record: RunRecord) -> str:
-    """Return a run's status, reason or result, and cost as one line of at most 500 characters."""
+    """Return one line of at most 500 characters about a run: its status, its result and its cost.
+
+    For a failed or stopped run, the status includes the reason.
+    """
     watch = "rules not watched to the end" if record.has_failed_watch else ""
     parts = [_verdict(record), watch, *_result(record), _cost(record)]
     return shortened("; ".join(part for part in parts if part), limit=_LONGEST)

@@ -83,7 +83,7 @@ def _processor(instance_type: str) -> str:
 
 
 def _check_default(region: str, version: str, py_version: str | None) -> None:
-    """Check that the default image can be used.
+    """Check that AWS's default PyTorch image supports the requested Python version and region.
 
     Raises:
         SpecError: the image has another Python version, or AWS has no registry for it in the region.

@@ -66,7 +66,7 @@ class JobApi:
     def describe(self) -> str:
         """Name of boto3's method that describes a job; `named` returns its arguments.
 
-        The response has the keys `arn_key` and `status_key`.
+        The response has the job's ARN under the key `arn_key`, and its status under the key `status_key`.
         """
         return f"describe_{self.method}{self.version}"
 

@@ -26,8 +26,8 @@ class MonitoredTraining:
     """The jobs of one training task.
 
     Attributes:
-        job_names: job names of all possible attempts. The names of the alarms and of the dashboard contain the
-            first one.
+        job_names: job names of all possible attempts. The job name of the first attempt is part of the names of
+            the alarms and of the dashboard.
         num_hosts: largest number of hosts of any attempt.
     """
 
@@ -52,7 +52,7 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """One kind of alarm: its metric, its threshold, and the consecutive minutes beyond it that trigger the alarm.
+    """One kind of alarm. It is triggered if its metric is beyond its threshold for `minutes` consecutive minutes.
 
     Attributes:
         description: text of the alarm's description.
@@ -139,7 +139,10 @@ def render_alarms(
 
 
 def render_dashboard(training: MonitoredTraining, *, region: str) -> dict[str, str]:
-    """Return the PutDashboard request: one graph per metric of the hosts, and the losses."""
+    """Return the PutDashboard request.
+
+    The dashboard has one graph of all losses, and one graph for each metric of the hosts, such as memory.
+    """
     graphs = [
         ("Processor (% of one core, added up)", "CPUUtilization"),
         ("Memory (%)", "MemoryUtilization"),

@@ -48,8 +48,8 @@ def render_processing_job(
     With an entry_point, the code becomes the input `code` at /opt/ml/processing/input/code, and the
     container unpacks it and runs `command entry_point arguments`.
 
-    Raises a SpecError if the code, the image or the account of a bare role name is missing, or if the request violates
-    that description; the error then lists all violations.
+    Raises a SpecError if the code or the image is missing, or if the role is a bare name and there is no
+    account. If the request violates botocore's description, the SpecError lists all violations.
 
     Args:
         spec: the job.

@@ -100,8 +100,9 @@ def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
 
     The training scripts upload to these prefixes.
 
-    The prefix of the statistics is not below that of the checkpoints: SageMaker restores everything below the latter to
-    every host. Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
+    SageMaker restores everything below the checkpoints' prefix to every host. The prefix of the statistics is
+    therefore not below it. Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and
+    `s3://b/run/train-statistics/`.
     """
     folder = folder_uri(checkpoint_s3_uri)
     return {CHECKPOINT_VARIABLE: folder, STATISTICS_VARIABLE: f"{folder[:-1]}-statistics/"}

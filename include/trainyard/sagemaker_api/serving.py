@@ -72,8 +72,8 @@ def serving_of(
         trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
         is_whole: whether one accelerator held the whole model. If not, the result has no instance types.
         image: image to use instead of AWS's.
-        model: botocore's description of SageMaker's API, whose instance types are allowed; by default that of the
-            installed botocore.
+        model: botocore's description of SageMaker's API. The result has only instance types that this
+            description allows. None uses the description in the installed botocore.
     """
     try:
         image = image or image_uri(framework=framework, region=region, instance_type=trained_on)

@@ -270,7 +270,10 @@ def created_at(answer: Mapping[str, Any]) -> float:
 
 
 def training_ended_at(answer: Mapping[str, Any]) -> float | None:
-    """Return the end of a training job in a response or a row of a listing, epoch seconds; None while it runs."""
+    """Return the time in epoch seconds at which a training job ended; None while it runs.
+
+    The time is read from the job's Describe response or from its row of a listing (`answer`).
+    """
     return epoch(answer.get("TrainingEndTime"))
 
 

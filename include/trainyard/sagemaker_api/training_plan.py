@@ -75,10 +75,11 @@ class TrainingPlanState:
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
 
     def next_start(self, now: float, *, reserve_s: float) -> float | None:
-        """Return the time from which a job can use the plan: `now` in an open window, or the next window's start.
+        """Return the time from which a job can use the plan; None if no window has enough time left.
 
-        A window in which too little time is left before its stop time (see `stops`) is skipped; `reserve_s` is passed
-        to `stops`. Return None if no window has enough time left.
+        In an open window, this is `now`; otherwise it is the start of the next window. A window is skipped if a job
+        in it would have to be stopped after less than `LEAST_USE_S` seconds. `stops`, called with `reserve_s`,
+        gives the time of that stop.
         """
         stops = self.stops(reserve_s=reserve_s)
         for (start, _), stop in zip(self.windows, stops, strict=True):

@@ -194,7 +194,7 @@ def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, C
 
 
 def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the request's members for network, encryption of its traffic, and spot capacity."""
+    """Return the request's members for network, encryption of traffic between containers, and spot capacity."""
     return {
         "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
         "EnableNetworkIsolation": spec.enable_network_isolation or None,
@@ -225,7 +225,11 @@ def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] |
 
 
 def _process_1(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the entry point and arguments that replace the image's; empty lists if the image's are used."""
+    """Return the fields of the request with the entry point and the arguments of the container's process 1.
+
+    They replace those of the image. Both lists are empty if the container starts with the entry point and the
+    arguments of its image.
+    """
     entrypoint, arguments = spec.container_entry_point, spec.container_arguments
     if spec.forward_sigterm and spec.program:
         entrypoint, arguments = forwarding_entrypoint(spec.program)
@@ -370,11 +374,12 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 
 
 def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
-    """Return the environment variables with the scripts' S3 prefixes and KMS key.
+    """Return the environment variables that name the S3 prefixes and the KMS key for the scripts' uploads.
 
-    The result is empty if the job has no entry point, no checkpoints in S3 or no network access. With a
-    DebugHookConfig, only the prefix of the checkpoints is returned, because the statistics go to the prefix of
-    the hook.
+    The scripts upload checkpoints to one prefix and rule statistics to another. The result is empty if the job
+    has no entry point, no checkpoints in S3 or no network access. If the job has a DebugHookConfig, the result
+    has the prefix of the checkpoints only, because the statistics then go to the S3 path of the
+    DebugHookConfig.
     """
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}

@@ -68,7 +68,10 @@ def _fault(text: bytes | None, column: str) -> str | None:
 
 
 def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
-    """Yield the texts in pieces of about `PIECE_BYTES`, which limits the memory of decoded dictionaries."""
+    """Yield the texts of a column in lists of about `PIECE_BYTES` of text.
+
+    This limits the memory: a dictionary column stores a repeated text once, but its lists repeat the text.
+    """
     indices = None
     if pa.types.is_dictionary(column.type):
         column, indices = column.dictionary, column.indices

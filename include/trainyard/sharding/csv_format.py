@@ -281,7 +281,10 @@ def _is_blank(fields: list[str]) -> bool:
 
 
 def _split_records(lines: Iterable[str], pattern: re.Pattern[str]) -> Iterator[CsvRecord]:
-    """Yield rows that are split at a pattern. If it matches a space, lines may also begin and end with spaces."""
+    """Yield one row per line, split into fields at a pattern.
+
+    If the pattern matches a single space, a separator at the start or the end of a line adds no empty field.
+    """
     has_edges = pattern.fullmatch(" ") is not None
     for line in lines:
         text = line.rstrip("\r\n")

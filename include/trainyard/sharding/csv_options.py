@@ -119,12 +119,13 @@ def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 class _Rule(NamedTuple):
-    """Values of one option.
+    """Rule for the values of one option.
 
     Attributes:
         permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
-        names: texts that the message may suggest in place of a wrong value, if valid and similar to it.
+        names: candidates for a suggestion. The message may suggest one that is valid and similar to the wrong
+            value.
         next_step: correction of a wrong value.
     """
 

@@ -147,8 +147,8 @@ class QuoteScan:
         delimiter: the delimiter.
         quote: the character that encloses fields; None if quotes are plain characters.
         escape: the escape character, or None.
-        doublequote: whether two quotes inside of quotes are one character.
-        skipinitialspace: whether a quote also encloses a field after spaces.
+        doublequote: whether two quotes in a row, inside of a quoted field, mean one quote character.
+        skipinitialspace: whether a field may have spaces before its opening quote.
     """
 
     def __init__(

@@ -140,11 +140,11 @@ class CsvTable(ChangingSchema):
     def _check_numbers(
         self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
     ) -> None:
-        """Check the digits of numbers that may be inexact as float64, and of those that Arrow may have misread.
+        """Check the digits of numbers that float64 might not represent exactly, or that Arrow may have misread.
 
         Raises:
             DataError: see `check_exact`.
-            ArrowInvalid: a number is beyond the range of float64, or not a number.
+            ArrowInvalid: a field is not a number, or its number is beyond the range of float64.
         """
         doubtful = [field.name for field in table.schema if _is_doubtful(field, table, data)]
         for name, texts in _texts(data, header, doubtful, delimiter, skip=skip):
@@ -200,10 +200,12 @@ class CsvTable(ChangingSchema):
         return pa.Table.from_batches([batch])
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str] | None:
-        """Return the names of the columns and the delimiter; None for a file without content, which Spark may write.
+        """Return the names of the columns and the delimiter; None for a file without content.
+
+        Spark may write files without content.
 
         Raises:
-            DataError: the first line is not a header, or has another encoding.
+            DataError: the first line is not a header, or is not in UTF-8.
         """  # noqa: DOC501 - the named functions return a DataError
         block = next(line_blocks(file, self._objects), None)
         data = b"" if block is None else block.data

@@ -111,9 +111,12 @@ class ShardIndex:
 
     Attributes:
         algorithms: names of algorithms, by their use. Absent in version 1, which used SHA-256 for sources and
-            shards. Key `source` has the digest by which changed source files are detected, or `etag` or
-            `time of change` in its place. Key `shards` has the digest that verifies shards; None without
-            checksums. Key `rows` has the hash that selects the split of a row.
+            shards.
+
+            - source: the digest by which changed source files are detected. Without digests, it is `etag` or
+              `time of change`, the property that is compared instead.
+            - shards: the digest that verifies shards; None without checksums.
+            - rows: the hash that selects the split of a row.
     """
 
     kind: str
@@ -172,9 +175,9 @@ def dataset_uri(destination: str, fingerprint: str) -> str:
 
 
 def part_name(part: int) -> str:
-    """Return the path of one part's index below the data set's prefix; `part` counts from 0.
+    """Return the path of the index of part number `part`, below the data set's prefix.
 
-    Each process of a sharding by several processes writes one part.
+    If several processes shard one data set, each process writes one part. The parts are counted from 0.
     """
     return f"parts/part-{part:05d}.json"
 

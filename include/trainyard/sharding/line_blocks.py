@@ -234,7 +234,8 @@ class _Streams(io.RawIOBase):
 def _last_line_end(data: bytes, delimiter: bytes | None) -> int:
     """Return the number of bytes up to the end of the last whole line in `data`.
 
-    If a delimiter is given, the data is csv, and the bytes end with the last whole row. A row may span lines.
+    If a delimiter is given, the data is csv, and the bytes are counted up to the end of the last whole row
+    instead. A row may span several lines.
     """
     cut = data.rfind(b"\n") + 1
     if delimiter is None or not cut:

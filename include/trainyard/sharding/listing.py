@@ -206,7 +206,7 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
     """Return the files of a local source in order, and the folder that their names are relative to.
 
     Raises:
-        SpecError: a run may not read the source; raised before a folder is listed.
+        SpecError: runs are not allowed to read the source. The error is raised before any folder is listed.
     """
     if source.files and (findings := [*source.files.findings(source.uri, where="source")]):
         raise SpecError(findings, subject="data source")
@@ -272,7 +272,7 @@ def _links_in(folders: set[Path]) -> set[Path]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a file, or cannot be examined, such as a link to a missing file."""
+    """Return True for a file, for a link to a missing file, and for a path that cannot be examined."""
     try:
         return path.is_file() or (path.is_symlink() and not path.exists())
     except OSError:
@@ -324,7 +324,7 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
 
 
 def _local_logs(found: list[SourceFile], root: Path) -> Iterator[str]:
-    """Yield the names of the log files that tables such as Delta Lake have.
+    """Yield the names of files in the logs of versioned tables, such as those of Delta Lake.
 
     The search covers the folders of the files `found` and all folders above them, up to the source's root.
     """
@@ -343,15 +343,15 @@ def _folders_of(found: list[SourceFile]) -> set[PurePosixPath]:
 def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> None:
     """Check that the source is not a table with versions, such as Delta Lake.
 
-    Its files may include those of old versions, which would be read as current rows.
+    The files of such a table may include those of old versions, which would be read as current rows.
 
     Args:
         uri: address of the source.
         found: files of the source.
-        names: names of all listed files, also of those that are not data.
+        names: names of all listed files, including those that are not data.
 
     Raises:
-        DataError: a folder of the files, or one above, has the log of a table.
+        DataError: the log of a table is in a folder that contains files of the source, directly or below it.
     """
     folders = _folders_of(found)
     for name in names:
@@ -664,7 +664,7 @@ def _check_examined(files: list[SourceFile]) -> None:
     """Check that all local files could be examined.
 
     Raises:
-        DataError: a file is a link to a missing file, or in a folder that may not be searched.
+        DataError: a file is a link to a missing file, or the permissions of its folder deny access to the file.
     """  # noqa: DOC501 - the named function returns a DataError
     for file in files:
         if file.stamp is None and not file.is_remote:

@@ -141,7 +141,7 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Return a part's splits without the buffers of those columns that lack values in this part but are numeric.
+    """Return a part's splits without the buffers of numeric columns that have no values in this part.
 
     The merged `schema` determines if a column is numeric. A part without any value for a column stores the
     column as categories, so its buffers do not match the merged schema.

@@ -67,7 +67,9 @@ def manifest_uri(mixture_uri: str, split: str) -> str:
 def write_mixture(
     sources: Sequence[ShardedSource], objects: Objects, *, destination: str
 ) -> Mixture:
-    """Write the manifests and the index of a mixture, and return it. Repeated calls write the same content.
+    """Write the manifests and the index of a mixture, and return the mixture.
+
+    Repeated calls write the same content.
 
     Args:
         sources: the data sets, sharded to the same destination.

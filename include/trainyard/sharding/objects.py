@@ -114,7 +114,8 @@ class LocalObjects:
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head; None if there is no such object.
 
-        The ETag is the digest; without a digest, it is derived from size and modification time.
+        The ETag is the SHA-256 that was stored with the object. If none was stored, the ETag is derived from the
+        size and the modification time.
         """
         path, note = self._path(uri), self._note(uri)
         if not path.is_file():
@@ -156,7 +157,10 @@ class LocalObjects:
 
 
 def download(objects: Objects, uri: str, path: Path, *, etag: str | None = None) -> None:
-    """Copy an object to a file; its folder is created. Raises the errors of `Objects.open`."""
+    """Copy an object to the file `path`, and create the folder of the file if it is missing.
+
+    Raises the errors of `Objects.open`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with objects.open(uri, etag=etag) as stream, path.open("wb") as copy:
         shutil.copyfileobj(stream, copy, _PIECE_BYTES)

@@ -130,7 +130,10 @@ class OddCsvTable(ChangingSchema):
     def _chunks(
         self, file: SourceFile, bad_rows: BadRows | None
     ) -> Iterator[tuple[Iterator[_Chunk], Any]]:
-        """Open a file; yield the chunks of its selected columns, and a stream of its stored bytes.
+        """Open a file for the time of the context, and yield one pair (chunks, raw).
+
+        `chunks` is an iterator over the file's rows, in chunks of the selected columns. `raw` is the stream of the
+        stored bytes; its position gives the read progress.
 
         Raises:
             DataError: the file cannot be read.

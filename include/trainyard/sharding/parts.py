@@ -128,7 +128,9 @@ def write_part(
     part: int,
     work_dir: Path | None = None,
 ) -> PartIndex:
-    """Shard the files of one part below the plan's prefix and return its index, which is written last.
+    """Shard the files of one part, and return the index of the part.
+
+    The shards are stored below the plan's prefix. The index is stored after all of them.
 
     Raises a `DataError` if a file is unreadable. The merge checks the share of bad rows and the number of rows per
     split.

@@ -28,10 +28,12 @@ class Written:
     Attributes:
         splits: splits by name, with their shards.
         described: fields of the index that describe the content: kind, schema or tokenizer, baseline.
-        tallies: JSON-safe sums, from which the merge calculates the statistics of all parts.
-        types: content type of each column, for the comparison of parts. It is a dtype, `bool`, `category`, or a
-            kind of time such as `timestamp`. The prefix in `exact int64` means that the file declares no type
-            for the column, and that float64 can represent each of its values exactly.
+        tallies: JSON-safe sums. If several processes each shard a part of the data set, the statistics of the
+            whole data set are calculated from the sums of its parts.
+        types: content type of each column, to check that its types in all parts are compatible. A content type
+            is a dtype, `bool`, `category`, or a kind of time such as `timestamp`. The prefix in `exact int64`
+            means that the file declares no type for the column, and that float64 can represent each of its
+            values exactly.
     """
 
     splits: dict[str, Split]

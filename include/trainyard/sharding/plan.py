@@ -166,7 +166,11 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
 
 
 def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
-    """Return the name of the digest or stamp by which changes of the source's files are detected."""
+    """Return the name of the value that shows whether a source file has changed.
+
+    It is `etag` for objects of a store. For local files, it is the name of the digest's algorithm or, without
+    `settings.checksums`, `time of change`.
+    """
     if any(file.etag is not None for file in files):
         return "etag"
     if not settings.checksums:

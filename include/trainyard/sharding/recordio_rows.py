@@ -1,4 +1,4 @@
-"""Reader of RecordIO files with the protobuf `Record` of SageMaker. It yields them as JSON lines.
+"""Reader of RecordIO files with the protobuf `Record` of SageMaker. It yields the records as JSON lines.
 
 Layout as in `dmlc/recordio.h` of mxnet 1.9.1, little-endian: magic (uint32), flag (3 bits) and size (29 bits), content,
 padding to four bytes. Messages as in `record.proto` (`aialgs.data`) of sagemaker-training 5.1.4.

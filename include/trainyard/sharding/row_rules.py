@@ -176,7 +176,11 @@ def losses_of(
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages for the template: without weights, and without null values, which templates render as None."""
+    """Return the messages as the chat template gets them.
+
+    The key `weight` of a message is left out. Keys with a null value are left out, too, because a template
+    renders null as the text None.
+    """
     return [
         {key: value for key, value in each.items() if key != "weight" and value is not None}
         for each in messages
@@ -198,7 +202,11 @@ def _word(marks: dict[str, Loss], loss: Loss) -> str:
 
 
 def _with_marked_thinking(content: str, marks: dict[str, Loss], *, is_last: bool) -> str:
-    """Return a text with a unique word at the end of its thinking; unchanged if it has no thinking."""
+    """Return a message's text with a unique word at the end of its thinking; unchanged if it has no thinking.
+
+    The thinking is the part of the text before an end tag such as `</think>`. If the rendered text lacks the
+    word, the chat template leaves the thinking out.
+    """
     if not (end := _THINKING_END.search(content)):
         return content
     remedy = "use a chat template that keeps it, or remove it from the rows"

@@ -107,7 +107,7 @@ class ShardSettings:
         target_shard_bytes: approximate shard size for `num_shards=0`.
         text_row_bytes: smallest size in bytes of the rows of a text file. Each row ends at a line end. The last
             row of a file can be smaller.
-        max_categories: the most distinct strings that a category column may have.
+        max_categories: largest number of distinct strings that a category column may have.
         checksums: whether digests of local source files and shards are calculated. Without them a source counts
             as unchanged if names, sizes and modification times are the same. A repeated run uploads every shard
             again, and the trainer checks sizes only. Parts of a data set always have checksums, because the
@@ -153,8 +153,9 @@ class ShardSettings:
 def settings_of_run(conf: RunConf) -> ShardSettings:
     """Return the shard settings of a run's data.
 
-    They determine how many processes read shards in the run's training. These are the loader workers of all
-    ranks. A rank without loader workers reads its shards itself, so it counts as one such process.
+    The settings determine the number of processes that read shards during the training. These processes are the
+    loader workers of all ranks. A rank without loader workers reads its shards itself and counts as one
+    process.
 
     Raises:
         SpecError: the conf's settings contradict each other.

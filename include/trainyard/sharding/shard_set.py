@@ -120,7 +120,8 @@ class ShardSet(Generic[Writer]):
 
         Args:
             done: share of the source that has been read after these rows, 0 to 1.
-            coming: weight of these rows by split: their number of tokens for token shards, or the number of rows.
+            coming: weight of these rows by split. For token shards, the weight is the number of tokens. Otherwise
+                it is the number of rows.
         """
         seen = {split: self._writers[split].weight + coming.get(split, 0) for split in SPLITS}
         self._expected.observe(done, seen)

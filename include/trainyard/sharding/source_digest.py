@@ -63,7 +63,7 @@ def digests_of(files: Sequence[SourceFile], *, cache: Path | None = None) -> lis
     """Return the digests of local files, in their order.
 
     Args:
-        files: local files with their stamps.
+        files: local files, each with its `FileStamp` (size, times and inode).
         cache: SQLite file of the cache; None uses `trainyard/source-digests.sqlite` in the user's cache folder.
 
     Raises:

@@ -170,10 +170,10 @@ def _numbers(
 
 
 def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
-    """Return decimals as integers, or as the nearest floats.
+    """Return decimals in the type of the plan: as int64, or as the nearest float64.
 
     Raises:
-        DataError: an integer cannot be represented exactly.
+        DataError: a whole number cannot be represented exactly in this type.
     """  # noqa: DOC501 - the named function returns a DataError
     if plan.dtype == "int64":
         if column.type.bit_width < _DECIMAL_BITS:  # Arrow's cast from these to integers is wrong

@@ -56,7 +56,7 @@ class BaseRunConf:
         smoke_instance_count: instances of the smoke test.
         smoke_max_run_s: longest time of the smoke test. If it takes longer, the run ends without a training.
         rules: rules for the training, read by trainyard.rules.configuration; empty = all rules of the
-            catalogue, in the robust profile.
+            catalogue, with the parameters of the robust profile (`trainyard.rules`).
         debugger: evaluator of those rules that SageMaker can also evaluate. "own" = Trainyard, "service" =
             SageMaker if it supports the job, otherwise Trainyard.
         watch_rules: whether the rules are evaluated while the training runs.

@@ -77,7 +77,10 @@ def sources_in(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def mixture_findings(conf: RunConf, *, data_formats: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield the faults of a run's mixture, apart from those that a single source may also have."""
+    """Yield the faults of a run's data mixture, and of the name, weight and format of each of its sources.
+
+    The other settings of a source are checked elsewhere, as for a run with a single source.
+    """
     mixture = conf.data_mixture
     if not mixture:
         return

@@ -50,8 +50,8 @@ class Distribution:
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return the hyperparameters for the toolkit; the values are not yet JSON.
 
-        Under torch_distributed, the SDK does not send the instance groups, so each group trains separately. The
-        toolkit can read them, so this method always adds them.
+        Under torch_distributed, the SDK does not send the instance groups, and each group then trains separately.
+        The toolkit can read the groups, so this method adds them for every strategy if the distribution names any.
         """
         hyperparameters = self.strategy.hyperparameters(target)
         if self.instance_groups:

@@ -1,4 +1,4 @@
-"""`FineTuneConf`: the params of one `fine_tune` run, and the equivalent own-script run."""
+"""`FineTuneConf`: the params of one `fine_tune` run, and their conversion to params of `train_own_script`."""
 
 from __future__ import annotations
 
@@ -136,9 +136,12 @@ class FineTuneConf(BaseRunConf, FromMapping):
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return those params of the own-script run that depend on the evaluation.
 
-        With validation data, they are `inputs` with this data added, and the script and the inputs of the
-        evaluation. Without validation data, they are the given `inputs`, and `register_when` = None, because there is
-        no evaluation.
+        With validation data, the training's `inputs` are returned with this data added. The evaluation's script and
+        its own inputs are returned, too. Without validation data there is no evaluation. The result is then the
+        unchanged `inputs`, with `register_when` = None.
+
+        Args:
+            inputs: inputs of the training.
         """
         if self.validation_data is None:
             return {"inputs": inputs, "register_when": None}

@@ -82,8 +82,8 @@ class ProcessingJobSpec(FromMapping):
         """Check the fields of the job.
 
         Raises:
-            SpecError: a volume key, or a volume larger than the local disks, is set for an instance type with local
-                storage; `code_location` is not an S3 URI; or the cost cap is out of range.
+            SpecError: the instance type has local storage, and `volume_kms_key` is set or `volume_size` is larger
+                than the local disks; `code_location` is not an S3 URI; or the cost cap is out of range.
         """
         if findings := list(chain.from_iterable(self.checks())):
             raise SpecError(findings, subject="processing job")

@@ -178,7 +178,7 @@ def _known_part(cls: type[Any], values: Mapping[str, Any], *, unset: set[str]) -
 
 
 def _known_findings(part: Any) -> Iterator[Finding]:
-    """Yield the findings of the checks of a partial instance.
+    """Yield the findings of an instance's checks. Some fields of the instance may be unset.
 
     A check ends when it first reads an unset field. The next check then begins.
 

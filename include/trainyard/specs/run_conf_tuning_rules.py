@@ -182,15 +182,18 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield a finding for each tried value that makes a trial's conf invalid.
+    """Yield the faults of a trial's conf that are caused by values in the ranges. Not every value is checked.
 
-    The tried values are the choices of a range, or its two ends. The other fields have the values of the conf,
-    except that `max_steps` is that of a trial, and a searched `warmup_steps` is 0.
+    The checked values of a range are its choices, or its two ends. The other fields have the values of the
+    conf, except that `max_steps` is that of a trial, and a searched `warmup_steps` is 0.
 
-    `DIVIDING` lists pairs of hyperparameters in which the second must divide the first. For these,
-    `_values_to_check` adds values between the ends of a range. If both have a range, all combinations of their
-    values are tried, and only the first fault is reported. If only one has a range, all faults are reported for
-    a list of choices, and only the first fault for other ranges.
+    `DIVIDING` lists pairs of hyperparameters in which the second must divide the first. For these
+    hyperparameters, `_values_to_check` adds values between the ends of a range:
+
+    - If both hyperparameters of a pair have a range, all combinations of their values are checked, but only
+      the first fault is reported.
+    - If only one has a range, and this range is a list of choices, all faults are reported.
+    - If only one has a range, and this range is not a list of choices, only the first fault is reported.
     """
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:

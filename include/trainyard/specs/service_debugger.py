@@ -1,6 +1,7 @@
-"""Setting that selects the evaluator of a training's rules, and checks of it and of the number of rules.
+"""Setting that selects the evaluator of a training's rules.
 
-The evaluator is SageMaker with its Debugger and Profiler, or Trainyard's own evaluator.
+The evaluator is SageMaker with its Debugger and Profiler, or Trainyard's own evaluator. This module also
+checks the setting and the number of rules.
 """
 
 from __future__ import annotations

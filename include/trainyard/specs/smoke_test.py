@@ -57,7 +57,10 @@ def smoke_conf(conf: Conf) -> Conf | None:
 
 
 def _tiers(conf: BaseRunConf) -> tuple[CapacityRung, ...]:
-    """Return a ladder's tiers with the test's instance count. Tiers that differ only in their counts are merged."""
+    """Return the tiers of the run's capacity ladder, with the smoke test's instance count; empty without a ladder.
+
+    Tiers that then are equal are merged.
+    """
     if not conf.capacity_ladder:
         return ()
     tiers = (replace(each, instance_count=conf.smoke_instance_count) for each in conf.rungs)

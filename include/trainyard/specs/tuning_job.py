@@ -91,8 +91,8 @@ class TuningJobSpec(FromMapping):
             search is calculated from it.
         hyperparameter_ranges: mapping from name to range (`read_range`); a list is a categorical range.
         objective_metric_name: one of the training's metric_definitions.
-        max_jobs: total number of trials; None if time or criteria end the search, or for Grid, which tries all
-            combinations of the ranges.
+        max_jobs: total number of trials. None if `max_runtime_s` or `completion_criteria` ends the search, and
+            for the strategy Grid, which tries all combinations of the ranges.
         max_runtime_s: time limit of the whole search; a search that reaches it returns the best trial so far.
         early_stopping_type: Auto stops trials that are worse than the median; not valid with Hyperband, which
             has its own method.

@@ -1,4 +1,7 @@
-"""Generated secrets of a stack. They are created once per home, and only the UI's login is ever printed."""
+"""Generated secrets of a stack, created once and stored in the stack's folder (its home).
+
+Only the login of the UI is printed.
+"""
 
 from __future__ import annotations
 

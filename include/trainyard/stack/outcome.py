@@ -180,9 +180,10 @@ def _continuity(continuity: dict[str, Any] | None, run_id: str) -> Iterator[tupl
 
 
 def _goodput(goodput: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) with the share of the wall time in steps that were not repeated.
+    """Yield (label, text) with the share of the wall time that was spent on steps that survived.
 
-    The text also has the three largest other uses of the time. Yield nothing if no step is timed.
+    The text also has the three largest other parts of the wall time. Yield nothing if no time of steps is
+    known.
     """
     if not goodput or not goodput["seconds"].get("stepping"):
         return

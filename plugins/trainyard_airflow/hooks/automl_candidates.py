@@ -46,11 +46,11 @@ class AutoMLCandidates:
             ]
 
     def children(self, name: str) -> list[JobSnapshot]:
-        """Return the training and processing jobs of all candidates of the AutoML job, without Transform jobs.
+        """Return the training and processing jobs of all candidates of an AutoML job. Transform jobs are not included.
 
-        The name of such a job begins with the AutoML job's name, with or without a hyphen after it. For example,
-        `jobTA-001-143b672d` is a trial of the job `job`. The Describe response of such a job contains the ARN of
-        the AutoML job.
+        The names of the returned jobs begin with the AutoML job's name, with or without a hyphen after it. For
+        example, `jobTA-001-143b672d` is a trial of the AutoML job `job`. The Describe responses of the returned
+        jobs contain the ARN of the AutoML job.
         """
         return [job for kind in _CHILDREN for job in self._children(name, kind)]
 

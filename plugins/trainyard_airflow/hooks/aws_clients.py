@@ -82,7 +82,10 @@ class _SharedSessionHook(AwsBaseHook):
     session: Any = None
 
     def get_session(self, region_name: str | None = None, deferrable: bool = False) -> Any:
-        """Return the shared session; a new session for async clients, or if none is shared yet."""
+        """Return the shared session.
+
+        For async clients, or if no session is shared yet, return a new session.
+        """
         if deferrable or self.session is None:
             return super().get_session(region_name=region_name, deferrable=deferrable)
         return self.session
@@ -228,10 +231,10 @@ class AwsClients:
 
     @property
     def shortest_poll_s(self) -> float | None:
-        """The shortest time between two polls of a job, in seconds; None for the default.
+        """The shortest time between two polls of a job in seconds, as set in the connection; None if it is not set.
 
         Raises:
-            SpecError: the value is not a positive number.
+            SpecError: the setting is not a positive number.
         """
         given = self.defaults.get("shortest_poll_s")
         if given is None:

@@ -102,7 +102,10 @@ class _Marker:
 
 
 def _store(airflow: str, marker: _Marker) -> None:
-    """Store the id of a new marker in this Airflow's variable; delete the marker if that fails."""
+    """Store `airflow`, the id in a new marker, in the Airflow variable for the marker's bucket.
+
+    If that fails, delete the marker and log a warning.
+    """
     text = "This Airflow's id in the bucket, as trainyard.deployment is not set (Trainyard)."
     try:
         Variable.set(variable_of(marker.bucket), airflow, description=text)
@@ -118,11 +121,12 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Return the id that another task of this Airflow stores in the variable for the bucket, or None.
+    """Return the id in this Airflow's variable for the bucket, after a wait for another task to store it.
 
-    The task that created the marker may be about to store the marker's id in the variable. The variable is
-    therefore read repeatedly for some seconds, until its value is `owner`, the id in the marker. If it never
-    is, the value of the last read is returned; None means that the variable was not set.
+    The bucket's marker is an object with the id of the Airflow that claimed the bucket (`owner`). If this
+    Airflow claimed it, the task that created the marker may be about to store the same id in the variable.
+    The variable is therefore read repeatedly for some seconds, until its value is `owner`. If it never is, the
+    value of the last read is returned. The result is None if the variable was not set.
     """
     own = None
     for seconds in _PAUSES_S:

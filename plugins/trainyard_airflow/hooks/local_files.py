@@ -17,7 +17,8 @@ def readable_files(clients: AwsClients) -> LocalFiles:
     """Return the local files that a run of this connection may read; Airflow's own files are excluded.
 
     Raises:
-        SpecError: a list in the connection's extra is malformed.
+        SpecError: `trainyard.source_roots` or `trainyard.private_folders` in the connection's extra is not a
+            list of absolute folders.
     """
     private = clients.defaults.get(PRIVATE_KEY) or []
     own = [get_airflow_home(), conf.get("logging", "base_log_folder")]

@@ -49,7 +49,7 @@ def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bo
 async def notify_from_trigger(
     clients: AwsClients, notifier: Notifier | None, notice: Notice
 ) -> bool:
-    """Publish a notice with async clients, and return whether it was published, as `notify` does."""
+    """Publish a notice as `notify` does, but with async clients; return whether it was published."""
     if notifier is None or not notifier.covers(notice):
         return False
     try:

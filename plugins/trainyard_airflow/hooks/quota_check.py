@@ -21,11 +21,11 @@ _MOST_PAGES = 100
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
     """Yield a finding for each quota that is too small or not listed, and a warning if the quotas cannot be read.
 
-    A quota that is too small is an error. If it belongs to an entry of `capacity_ladder`, and another entry
-    fits its own quota, it is a warning.
+    The finding for a quota that is too small is usually an error. It is only a warning if the quota belongs to
+    an entry of `capacity_ladder` and another entry fits its own quota.
 
-    A quota that the service does not list is a warning. The region may lack the instance type, but this is not
-    certain: Service Quotas omits some quotas that were never changed.
+    The finding for a quota that the service does not list is a warning. The region may lack the instance type,
+    but this is not certain: Service Quotas omits some quotas that were never changed.
     """
     try:
         values = asked(

@@ -52,7 +52,11 @@ def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return the forms that secrets may have in a log, longest first: plain, JSON-decoded, JSON-encoded, each line."""
+    """Return the forms that secrets may have in a log, longest first.
+
+    A secret has these forms: as given, decoded from JSON, encoded as JSON, and each line of the decoded secret.
+    Forms shorter than 5 characters are omitted.
+    """
     forms = set()
     for secret in secrets:
         plain = _without_json(secret)

@@ -139,7 +139,11 @@ def _this_part(resource_config: Path, *, num_parts: int) -> int:
 
 
 def _leave_reason(text: str, base: Path) -> None:
-    """Print the reason as one line, because services quote only one line, and store it as the ExitMessage."""
+    """Print `text`, the reason of the job's failure, as one line, and store the line as the ExitMessage.
+
+    The lines of the text are joined because services quote only one line. In the ExitMessage, the joined line
+    is cut to `_MOST_REASON_CHARACTERS` characters.
+    """
     reason = "; ".join(line.strip() for line in text.splitlines())
     sys.stderr.write(f"{reason}\n")
     try:

@@ -122,9 +122,10 @@ class TeamSpend:
             yield found
 
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
-        """Store the total cost of a run from its ledger.
+        """Store a run's cost so far, the sum of the known costs in its ledger, in its spend record.
 
-        While a job is not over or a cost is unknown, the amount that counts for the run does not decrease.
+        The amount by which the run counts against its team's budget may then decrease. It does not decrease if a
+        resource of the run still costs money, such as a running job, or if a cost is unknown.
         """
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
         is_final = ledger.is_settled and ledger.total_usd is not None
@@ -134,7 +135,7 @@ class TeamSpend:
         """Return the spend records of a team's runs that first started in the given month.
 
         Raises:
-            SpecError: some documents are invalid; each is named.
+            SpecError: some records are invalid; the error names each of them.
         """
         uris = self._uris(team, month)
         with ThreadPoolExecutor(_READERS) as readers:
@@ -143,11 +144,11 @@ class TeamSpend:
     def in_first_month(self, spend: RunSpend) -> RunSpend:
         """Return `spend` with the first month in which its run counts against the team's budget.
 
-        If there is no such month, `spend` is returned unchanged. A run that was rejected, and has spent nothing,
-        counts in no month.
+        If the run counts in no month, `spend` is returned unchanged. This is the case, for example, if the run was
+        rejected and has spent nothing.
 
         Raises:
-            SpecError: a document of the run is invalid.
+            SpecError: a stored spend record of the run is invalid.
         """
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")

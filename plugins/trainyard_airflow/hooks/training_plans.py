@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def plan_state(clients: AwsClients, training_plan: str) -> TrainingPlanState:
-    """Return the state of a plan that is given by name or ARN.
+    """Return the state of the training plan with this name or ARN.
 
     Raises:
-        ClientError: the plan does not exist, the connection lacks permission to describe it, or the call was throttled.
+        ClientError: the plan does not exist, the connection lacks permission to describe it, or the call was
+            throttled.
     """
     sagemaker = clients.client("sagemaker")
     answer = sagemaker.describe_training_plan(TrainingPlanName=plan_name(training_plan))

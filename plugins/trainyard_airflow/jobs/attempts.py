@@ -1,15 +1,15 @@
-"""Decision of a starting task: follow its running job, return its ended job, or create one.
+"""Decision of a starting task: follow its running job, return the result of its ended job, or create a job.
 
 The module also checks that a job that was found by its name belongs to the task.
 
-SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived
-from the task, so Describe calls return the task's state. One fact is missing there and is read from
-Airflow's task state store: the last failure that was reported. A failure that was not yet reported is
-raised before another attempt is paid for.
+SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived from
+the task, so Describe calls return the task's state. One fact is missing in SageMaker and is read from
+Airflow's task state store: the last attempt whose failure was reported to Airflow. A failure that was not
+yet reported is raised before another attempt is paid for.
 
-A job's name is derived from deployment, DAG, run and task. If two deployments have no name, and DAG, run
-and task have the same ids in both, their jobs have the same name. Only the output prefixes then show to
-which deployment a job belongs.
+A job's name is derived from deployment, DAG, run and task. Two deployments without a name give their jobs
+the same name if the ids of DAG, run and task are the same. Only the output prefixes then show to which
+deployment a job belongs.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ def find_standing(
 ) -> Standing:
     """Return the state of the task.
 
-    The jobs of attempts 1, 2, ... are described up to the first that decides the next action.
+    The jobs of attempts 1, 2, ... are described one by one, until an attempt's job, or the lack of a job,
+    decides the next action.
 
-    The task waits for a stopping job before it starts another, because two jobs must not write the
-    same checkpoints.
+    If a job is being stopped, the task waits for its end before the task starts another job. Otherwise, two
+    jobs could write the same checkpoints.
 
     Args:
         describe: returns the job of an attempt, or None.

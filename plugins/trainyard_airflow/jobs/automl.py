@@ -53,7 +53,7 @@ class AutoMLJobType(JobType):
         return self.spec_given(AutoMLJobSpec)
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateAutoMLJobV2 request, and no facts."""
+        """Return the CreateAutoMLJobV2 request, and an empty dict: there are no facts about the job for the result."""
         clients = self.jobs.clients
         request = render_automl_job(
             self.of_account(self.spec),
@@ -124,7 +124,7 @@ class AutoMLJobType(JobType):
         return {**result, **automl}
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Return the job with the billed seconds of all jobs that it started."""
+        """Return the AutoML job's snapshot with the billed seconds of all jobs that the AutoML job started."""
         return self._automl.billed(snapshot)
 
     def telling_log(self, name: str) -> Sequence[str]:

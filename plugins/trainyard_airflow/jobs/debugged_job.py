@@ -79,9 +79,10 @@ def may_be_for_rules(refusal: RejectedRequestError, facts: Mapping[str, Any]) ->
 
 
 def fall_back(request: Mapping[str, Any], refusal: RejectedRequestError) -> dict[str, Any]:
-    """Log that a job loses its Debugger rules because the service rejected it with them.
+    """Log that a job loses its Debugger rules, because the service rejected the request that had them.
 
-    Return the job's facts that change: its rule evaluator is now Trainyard's own, and the reason for this.
+    Return the job's changed facts: its rule evaluator, which is now Trainyard's own, and the reason for this
+    change.
 
     Args:
         request: the rejected request, with the rules.

@@ -47,7 +47,7 @@ class EndPolicy:
         result: Mapping[str, Any],  # noqa: ARG002
         error: TrainingRunError,
     ) -> Step:
-        """Return the task's next step after a job that failed. This base policy has none.
+        """Return the task's next step after a job that failed. This base policy always raises `error` instead.
 
         Raises:
             TrainingRunError: the job's error.

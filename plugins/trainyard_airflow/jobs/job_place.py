@@ -31,9 +31,10 @@ class JobPlace:
     max_runtime_s: int | None = None
 
     def bounded_run_s(self, max_run_s: int) -> int:
-        """Return `max_run`, limited to the seconds that the rest of the cost cap pays for.
+        """Return `max_run_s`, or the seconds that the rest of the cost cap pays for if these are fewer.
 
-        The service then ends the job in time, even if no trigger watches it.
+        Without a cost cap, the result is `max_run_s`. With the result as the job's `max_run`, the service itself
+        ends the job at the cap at the latest, even if no trigger watches the job.
         """
         return max_run_s if self.max_billed_s is None else min(max_run_s, int(self.max_billed_s))
 

@@ -361,9 +361,9 @@ class JobRun:
 
         Raises:
             JobStoppedError: the task was killed while the request was prepared; nothing was created.
-            RejectedRequestError: the service rejected the job, for its quota (QuotaExceededError) or permanently;
-                nothing was created.
-            CapacityError: the service has no such instances; nothing was created.
+            RejectedRequestError: the service rejected the job; nothing was created. The class is QuotaExceededError
+                if the account's quota is used up.
+            CapacityError: the service has no capacity for the requested instances; nothing was created.
         """
         from trainyard_airflow.hooks.jobs import NameTakenError
 
@@ -402,7 +402,9 @@ class JobRun:
         return request, {**facts, **self.policy.change(request, name=name)}
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
-        """Pause, because the service rejected a job's name as taken but did not describe such a job yet.
+        """Pause before the task looks again for a job whose name is taken.
+
+        The service rejected the job's name as taken, but Describe has not found a job of that name yet.
 
         Raises:
             RejectedRequestError: the service did not describe the job after several tries.

@@ -169,7 +169,7 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
     ) -> TrainingRunError | None:
-        """Return the error of a job that did not complete, if its snapshot is sufficient to know it; otherwise None."""
+        """Return the error of a job that did not complete, or None if its snapshot does not determine the error."""
         return None
 
     def judged(
@@ -177,7 +177,11 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Return the given error, or a more specific error if this kind of job has further facts about it."""
+        """Return the error of an ended job: `error`, or a more specific error for this kind of job.
+
+        For example, if a training job wrote checkpoints and was then ended by its time limit, the result is a
+        `ResumableTimeLimitError`. This class returns `error`.
+        """
         return error
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -189,7 +193,11 @@ class JobType(ABC):
         return self._own_log(name)
 
     def _own_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of the host whose log names the cause, or of the host that ended last."""
+        """Return the last log lines of the host whose log best explains the failure of a job.
+
+        If no log contains an explanation, the lines are those of the host that logged last. The result is empty
+        if the job has no log lines, or if they could not be read.
+        """
         from trainyard_airflow.hooks.job_logs import last_lines
 
         logs = self.jobs.clients.client("logs")
@@ -203,10 +211,10 @@ class JobType(ABC):
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
-        """Return the last log lines of one failed job, followed by its failure reason.
+        """Return the last log lines of one of the failed jobs, followed by the failure reason of that job.
 
-        The job is the first with an exception in these lines; if there is none, the first with any lines. At most
-        `_MOST_CHILDREN` jobs are read.
+        It is the first job whose lines or reason contain an exception. If there is none, it is the first job with
+        any lines or a reason. At most `_MOST_CHILDREN` jobs are read.
 
         Args:
             failed: name and failure reason of each failed job that a search or an AutoML job started.

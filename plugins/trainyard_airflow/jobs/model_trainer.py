@@ -30,7 +30,12 @@ _LADDER_REPLACES = ("instance_type", "use_spot_instances")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFunction:
-    """A function that returns a trainer of SDK v3, and the fields of a spec that a trainer lacks."""
+    """Source of a training job's spec: a function and additional fields.
+
+    Attributes:
+        make: the function, which returns a trainer of SDK v3.
+        fields: fields of `TrainingJobSpec` with their values, mostly fields that a trainer lacks.
+    """
 
     make: Callable[..., Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -100,10 +105,12 @@ def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFun
 
 
 def checked_spec(spec: Any) -> Any:
-    """Return an operator's `spec`; a function with a parameter for the SDK's session becomes a TrainerFunction.
+    """Return an operator's `spec`.
+
+    If it is a function with a parameter for the SDK's session, it is returned as a `TrainerFunction`.
 
     Raises:
-        SpecError: the spec is a trainer, created while the DAG file was parsed.
+        SpecError: the spec is a trainer. It was therefore created while the DAG file was parsed.
     """
     if is_trainer(spec):
         finding = Finding(

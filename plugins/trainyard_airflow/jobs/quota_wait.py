@@ -46,11 +46,11 @@ class QuotaWait:
         return cls(began_at=now, rung_began_at=now)
 
     def is_over(self, max_wait_s: int, *, now: float) -> bool:
-        """Return whether the wait on the rung has reached its limit in seconds; 0 = no limit."""
+        """Return whether the wait on the current rung has lasted at least `max_wait_s` seconds; 0 = no limit."""
         return max_wait_s > 0 and now - self.rung_began_at >= max_wait_s
 
     def refused(self) -> Self:
-        """Return the wait after one more rejection."""
+        """Return the progress of the wait with one more rejected Create call."""
         return replace(self, refusals=self.refusals + 1)
 
     def given_up(self, rung: int, *, now: float) -> Self:

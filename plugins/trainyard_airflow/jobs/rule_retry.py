@@ -1,4 +1,7 @@
-"""Request for the next job after a rule stopped a training: learning rate, skipped steps and checkpoints."""
+"""Changes to the Create request of the next job after a rule stopped a training.
+
+They concern the learning rate, the steps to skip, and the checkpoints from which the next job resumes.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +67,11 @@ def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy
 
     `CONTINUE` resumes the training unchanged from the end of the last job.
 
-    - If the retry asks a person, the remedy is the person's choice. Without a choice, or for `END`, it is
-      `CONTINUE`.
-    - Otherwise the first `retry.most` stops get the retry's action, and later ones get `CONTINUE`. If the task
-      ended with a stop and was cleared later (`is_verdict`), this stop gets `CONTINUE`, but counts toward
-      `retry.most`.
+    - If the retry's action is `ASK`, the remedy is the one that the person chose. It is `CONTINUE` if nobody
+      chose a remedy, or if the person chose `END`.
+    - Otherwise the first `retry.most` stops get the retry's action, and later stops get `CONTINUE`. A stop with
+      `is_verdict` (the task ended with this stop, and was cleared later) gets `CONTINUE`, too. It still counts
+      toward `retry.most`.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
@@ -189,8 +192,9 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
     """Copy the statistics of earlier jobs for the rules of the next job.
 
-    `source` is the checkpoint prefix of the last job, and `target` is that of the next job. The statistics are
-    copied from the statistics prefix of `source` to the statistics prefix of `target` (`place_variables`).
+    `source` is the checkpoint prefix of the last job, and `target` is that of the next job. The function
+    `place_variables` derives a statistics prefix from each. The statistics are copied from the first of these
+    statistics prefixes to the second.
 
     Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, a warning is
     logged, and the next job starts without the statistics that were not copied.

@@ -128,7 +128,9 @@ class RuleStopPolicy(EndPolicy):
 
         Args:
             chosen: the remedy.
-            by: the person who chose it, or a text that explains why the plan's default applies.
+            by: the person who chose it. If nobody chose an allowed remedy in time, a text that explains why the
+                default applies. It is the default of `on_stop` in the `WatchPlan`, or `RetryRemedy.END` if the
+                verdict does not permit that remedy.
             result: result of the stopped job, as stored with the question to the person.
             verdict: verdict on the stopped job, as stored with the question to the person.
 
@@ -141,7 +143,7 @@ class RuleStopPolicy(EndPolicy):
 
     @cached_property
     def retry(self) -> RuleRetry | None:
-        """The plan's settings for a retry after a rule stopped a job; None if the plan has none."""
+        """The settings of the `WatchPlan` for a retry after a rule stopped a job; None if it has no such settings."""
         return planned_retry(self._watch)
 
     def _ended_by_rule(
@@ -204,7 +206,10 @@ class RuleStopPolicy(EndPolicy):
         return retry
 
     def _stops_before(self, name: str) -> list[EarlierStop]:
-        """Return the stops of the jobs before `name` that were ended by a rule, or by their own script."""
+        """Return an `EarlierStop` for each of the task's earlier jobs that a rule or the job's own script stopped.
+
+        The earlier jobs are the jobs of all attempts before the job `name`.
+        """
         stops: list[EarlierStop] = []
         verdicts, attempt = self._memory.verdict_attempts, 0
         while (job := self._jobs.name_of(attempt + 1)) != name:
@@ -226,9 +231,10 @@ class RuleStopPolicy(EndPolicy):
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, newest + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
-        """Return whether the question about this job is open, or was answered with "End the training".
+        """Return whether the job's script ended it at a non-finite value, and no person has chosen to continue.
 
-        There is a question only if the script ended the job at a non-finite value.
+        The result is True while the question to a person is open, and after the answer "End the training". It is
+        False if the plan requires no question after such an end.
         """
         return (
             self._asks

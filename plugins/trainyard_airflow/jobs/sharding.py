@@ -135,7 +135,7 @@ class ShardingJobType(JobType):
         *,
         place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
+        """Upload the plan and the code; return the CreateProcessingJob request and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         code = uploaded_sharding_code(
             clients,

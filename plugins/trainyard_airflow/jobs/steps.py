@@ -44,7 +44,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStop:
-    """The task waits until a stopping job has ended and continues with `JobRun.next(quota)`."""
+    """The task waits for the end of a stopping job, and then continues with `JobRun.next(quota)`."""
 
     job_name: str
     quota: QuotaWait | None = None

@@ -58,7 +58,7 @@ class TaskMemory:
         self._set(_JOB, {"name": name, **facts})
 
     def facts_of(self, name: str) -> dict[str, Any]:
-        """Return the facts of the job at its submission; empty if they are not stored."""
+        """Return the facts that `note_job` stored for the job `name`; empty if there are none."""
         noted = self._get(_JOB) or {}
         return (
             {key: value for key, value in noted.items() if key != "name"}
@@ -90,7 +90,7 @@ class TaskMemory:
         return frozenset(self._get(_TRACED) or ())
 
     def note_traced(self, names: Iterable[str]) -> None:
-        """Record that the spans of these jobs were exported."""
+        """Record that the trace spans of these jobs were exported."""
         self._set(_TRACED, sorted({*self.traced_jobs, *names}), never_expires=True)
 
     @property

@@ -164,7 +164,10 @@ def _findings(trainer: Any) -> Iterator[Finding]:
 
 @contextmanager
 def _drivers_removed(trainer: Any) -> Iterator[None]:
-    """Remove the SDK's local copy of its drivers after their upload, as `train()` does."""
+    """Remove the SDK's temporary copy of its container scripts (drivers) at the end of the `with` block.
+
+    They are uploaded within the block. The SDK's own `ModelTrainer.train()` removes the copy in the same way.
+    """
     try:
         yield
     finally:
@@ -174,7 +177,10 @@ def _drivers_removed(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
-    """Replace the SDK's MPI driver with `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
+    """In the block, replace the SDK's MPI driver with `mpi_all_hosts_driver` if the trainer uses several hosts.
+
+    A user's own driver is not replaced.
+    """
     from sagemaker.train.distributed import MPI  # type: ignore[import-untyped]  # ships no types
 
     if type(trainer.distributed) is not MPI or not _has_several_hosts(trainer.compute):

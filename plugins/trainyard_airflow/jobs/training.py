@@ -100,11 +100,15 @@ class TrainingJobType(JobType):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secret values of the spec, to mask in logs; a trainer's secrets are known only after its creation."""
+        """Secret values of the spec and of the connection's defaults, to mask in logs.
+
+        The secrets of an SDK v3 trainer are known only once the function that returns the trainer has been called.
+        If necessary, this property calls the function.
+        """
         return (*spec_secrets(self.spec), *spec_secrets(self.jobs.clients.job_defaults))
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateTrainingJob request, with the code uploaded, and the facts about code and image."""
+        """Upload the code; return the CreateTrainingJob request, and facts about the code and the image."""
         from trainyard_airflow.hooks.image_digests import image_digest
 
         spec, clients = self.spec, self.jobs.clients
@@ -320,7 +324,8 @@ class TrainingJobType(JobType):
     ) -> TrainingRunError | None:
         """Return the error of a training that was stopped to limit its cost; None if it ended otherwise.
 
-        The training must have left no model in S3: `hands_on` returned False for it.
+        This method is called only if the training did not complete and is not used as the task's result. If it was
+        stopped to limit its cost, `hands_on` has returned False, so the training left no model in S3.
         """
         stops = self._stops
         return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None
@@ -348,7 +353,10 @@ class TrainingJobType(JobType):
         return resumable
 
     def _trainer_spec(self, function: TrainerFunction) -> TrainingJobSpec:
-        """Return the spec of the trainer, created once per process; its secrets are masked in all logs."""
+        """Return the spec of the trainer that `function` creates; the spec's secrets are masked in all logs.
+
+        The trainer is created once per process.
+        """
         task = self.jobs.task
         place = task.task_id if task.map_index < 0 else f"{task.task_id}/{task.map_index}"
         job = trainer_job(

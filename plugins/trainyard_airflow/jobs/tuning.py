@@ -147,7 +147,7 @@ class TuningJobType(JobType):
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],
     ) -> JobPlace:
-        """Return the limits of a submitted search; only `paid_usd`, the cost of the earlier searches, is set."""
+        """Return the `JobPlace` of a submitted search; only its `paid_usd`, the cost of earlier searches, is set."""
         return JobPlace(paid_usd=self._paid_usd(earlier))
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
@@ -163,7 +163,10 @@ class TuningJobType(JobType):
         return Patience(ceiling=ceiling)
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the search was stopped at its limit and has a best trial."""
+        """Return whether the search was stopped at its limit on cost or time, and has a best trial.
+
+        If so, the search's result so far is the task's result.
+        """
         is_cut = self._ended_by(snapshot) in {EndedBy.BUDGET, EndedBy.TIME}
         return is_cut and bool(snapshot.final_metrics)
 

@@ -1,4 +1,4 @@
-"""`CellJobOperator`: one training of a comparison of strategies, as a mapped task."""
+"""`CellJobOperator`: mapped task that runs one of the trainings by which a run compares strategies."""
 
 from __future__ import annotations
 

@@ -140,11 +140,12 @@ class CheckRulesOperator(ConnectedOperator):
             event = self._watch(context, before_s=before_s, watched=watched)
 
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
-        """Return whether to continue without the verdicts on an ended job that could not be watched.
+        """Give up an ended job that could not be watched; return whether this task continues without its verdicts.
 
-        Such a job is recorded in the task's memory as given up. The result is False in these cases:
+        The name of the job is recorded in the task's memory, so that the job is not watched again. In these cases
+        the job is not given up: the result is False, and the task fails with the error of the watch.
 
-        - The job is not an ended job of the watched task.
+        - The event is not about an ended job of the watched task.
         - The job is the newest one, and the watched task has ended.
         - The task's memory cannot be written.
         """

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class ConnectedOperator(BaseOperator):
-    """Base with the connection's clients, which are created on first use; a DAG file is parsed without boto3.
+    """Base of operators with the clients of an Airflow connection.
+
+    The clients are created on first use, so a DAG file is parsed without importing boto3.
 
     Args:
         aws_conn_id: the connection.

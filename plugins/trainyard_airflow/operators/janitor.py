@@ -30,7 +30,7 @@ class JanitorOperator(ConnectedOperator):
 
     Args:
         is_dry_run: whether to report resources without stopping them. Templated: a boolean or its text.
-        grace_minutes: younger resources are not stopped.
+        grace_minutes: resources younger than this number of minutes are not stopped.
         aws_conn_id: the connection; its extra's `trainyard.deployment` names the deployment.
     """
 

@@ -107,7 +107,7 @@ def _notice(context: Context, question: Question, facts: Mapping[str, Any]) -> N
 
 
 def end_wait(context: Context) -> None:
-    """Store the end of the wait for a person as an XCom; to be called when the task resumes."""
+    """Store the time at which the wait for a person ended, as an XCom; to be called when the task resumes."""
     ti: Any = context["ti"]
     times = ti.xcom_pull(task_ids=ti.task_id, key=QUESTION_XCOM_KEY, map_indexes=ti.map_index)
     if times:  # an earlier release stored none

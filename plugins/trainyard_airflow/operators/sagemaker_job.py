@@ -77,8 +77,8 @@ class SageMakerJobOperator(BaseOperator):
             that returns either.
         deferrable: whether to wait in the triggerer, without a worker slot.
         poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more
-            often. It is also the first pause after a rejection for the quota; that pause doubles up to 5
-            minutes.
+            often. If the service rejects a Create call for lack of quota, this is also the first pause before
+            the next Create call; each further pause is twice as long, up to 5 minutes.
         stream_logs: whether the log lines of all hosts appear in the task's log.
         aws_conn_id: the connection; the key `trainyard` of its extra names bucket and role.
         region_name: overrides the connection's region, for every service.
@@ -187,7 +187,7 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Resume after a stopping job has ended, or after the pause that follows a failed trigger.
+        """Resume after the end of a job that was being stopped, or after the pause that follows a failed trigger.
 
         Returns the task's result, as `execute` does.
         """
@@ -210,12 +210,12 @@ class SageMakerJobOperator(BaseOperator):
     ) -> Any:
         """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
-        Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
-        exceptions.
+        If a deferral times out or its trigger fails, Airflow does not call `next_method`. The base class raises an
+        exception instead, which is handled here.
 
-        After a failed trigger, the task defers again, and a pause comes first. Usually the job's own trigger waits for
-        the end of the pause. If the task is killed during the pause, that trigger stops the job. Airflow's time
-        trigger cannot do this. It is used for the pause in two cases only:
+        After a failed trigger, the task defers again and pauses before it follows the job. Usually a new trigger
+        of the job waits for the end of the pause, and stops the job if the task is killed meanwhile. Airflow's time
+        trigger cannot stop a job. It is used for the pause in two cases only:
 
         - The job's trigger failed during its previous pause.
         - The task state store is not readable.
@@ -388,7 +388,9 @@ class SageMakerJobOperator(BaseOperator):
         return self.returned(context, step)
 
     def note_ended(self, ti: Any, job: Mapping[str, Any]) -> None:
-        """Keep an ended job for lineage; if Airflow traces the run, export the spans of this and earlier jobs once.
+        """Store an ended job for the task's lineage; if Airflow traces the run, export the spans of the task's jobs.
+
+        Spans are exported for this job and for earlier jobs, but at most once per job.
 
         Args:
             ti: the task instance.
@@ -545,7 +547,7 @@ class _AirflowTask:
         self._ti.xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
-        """Push the addresses of the job's pages, if AWS's console has them."""
+        """Push an XCom with the addresses of the job's pages in AWS's console; without a console, push nothing."""
         api, clients = self._jobs.api, self._jobs.clients
         if not clients.has_console:
             return
@@ -562,11 +564,14 @@ class _AirflowTask:
         self._ti.xcom_push(key=LINKS_XCOM_KEY, value=links)
 
     def note_ended(self, job: Mapping[str, Any]) -> None:
-        """Export the job's spans, and keep the job for lineage."""
+        """Export the spans of an ended job to the run's trace, and keep the job for the task's OpenLineage facets.
+
+        If Airflow does not trace the run, no spans are exported.
+        """
         self._operator.note_ended(self._ti, job)
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
-        """Push the facts of a failed job."""
+        """Push the facts of a failed job as an XCom."""
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
@@ -583,9 +588,10 @@ class _AirflowTask:
         return _is_over(self._states())
 
     def is_over(self) -> bool:
-        """Return whether the task is deleted or in another state than `running`; False without an answer within 2 s.
+        """Return whether the task is deleted or in another state than `running`.
 
-        The query runs in a thread, because a signal may have interrupted another query of this process.
+        Airflow is queried for the state. If it does not answer within 2 s, the result is False. The query runs in
+        a thread, because a signal may have interrupted another query of this process.
         """
         answers: SimpleQueue[frozenset[str] | None] = SimpleQueue()
         threading.Thread(target=lambda: answers.put(self._states()), daemon=True).start()

@@ -1,7 +1,8 @@
 """Check of jobs' hyperparameters by the training scripts themselves, before any job is paid for.
 
-`trainer/judging.py`, beside the scripts, runs in a separate process and uses the code that reads the hyperparameters in
-the container. A script that declares no check, such as a user's own, is not checked.
+`trainer/judging.py`, in the folder of the scripts, does the check in a separate process. It reads the
+hyperparameters with the code that the job's container uses. A script that declares no check, such as a
+user's own, is not checked.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self.job_type(self.task_jobs(context), context)
 
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
-        """Return the result if all data sets are complete already and need no job; otherwise None."""
+        """Return the result if all data sets are already complete, so that no job is needed; otherwise None."""
         from trainyard.sharding.plan import finished_index
         from trainyard.sharding.uploads import delete_drafts
 

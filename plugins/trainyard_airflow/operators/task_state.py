@@ -25,8 +25,8 @@ def task_memory(
     Args:
         context: the task's context.
         clients: clients of the connection.
-        ledger_uri: S3 prefix of the run's ledger, from which the run's prefix is derived. If that is
-            impossible, or `ledger_uri` is None, the run's prefix is one below `clients.root`.
+        ledger_uri: S3 prefix of the run's ledger, from which the run's prefix is derived. If `ledger_uri` is
+            None, or does not contain the run's prefix, a prefix below `clients.root` is used.
 
     Raises:
         SpecError: there is no task state store, `ledger_uri` does not contain the run's prefix, and the

@@ -120,7 +120,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         return done.result
 
     def post_execute(self, context: Context, result: Any = None) -> None:
-        """Skip the direct downstream tasks if a rule ended the training, except teardowns and `all_done` tasks."""
+        """If a rule ended the training, skip the direct downstream tasks, except teardowns and `all_done` tasks."""
         if self._verdict is None:
             return
         follow = [

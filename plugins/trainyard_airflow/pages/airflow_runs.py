@@ -311,8 +311,8 @@ def _by_run(
 
     Args:
         rows: run id, key, task id and value of each XCom.
-        whole: ids of the runs whose results are returned completely; None = all. Results of other runs are reduced to
-            `_MONTH_MEMBERS`.
+        whole: ids of the runs whose results are returned completely; None = all. The results of other runs keep
+            only the members that `_MONTH_MEMBERS` lists for the task.
     """
     found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:

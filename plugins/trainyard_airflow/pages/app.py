@@ -114,7 +114,10 @@ def run_log(run: RunDep) -> dict[str, Any]:
 def fleet_data(
     user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS
 ) -> dict[str, Any]:
-    """Return the newest runs of all training DAGs that the user may read, and the spend of all their runs."""
+    """Return the newest runs of the training DAGs that the user may read, and the spend of today and this month.
+
+    The spend includes the runs of these DAGs that are not among the newest.
+    """
     now = time.time()
     runs, month_runs = _readable_runs(user, limit=limit, now=now)
     return fleet_page(runs, month_runs=month_runs, costs=_feeds.costs(month_runs), now=now)

@@ -111,7 +111,7 @@ class LogReader:
         self.is_whole = is_settled and not self.is_behind
 
     def has_old_tokens(self, now: float) -> bool:
-        """Return whether the log was last read so long ago that CloudWatch may reject the positions."""
+        """Return whether `tokens` are so old that CloudWatch may reject them; False once the whole log is read."""
         is_old = self.listed_at is not None and now - self.listed_at > _TOKENS_LIVE_S
         return is_old and not self.is_whole
 
@@ -142,8 +142,8 @@ class RunReading:
     Attributes:
         jobs: snapshots of each task's jobs, by task id, oldest first.
         events: events in the training's log; None if no training job has started.
-        rules: newest rule verdicts of each training job that has some: the content of its rules.json, or of
-            rules-so-far.json while there is no rules.json.
+        rules: newest rule verdicts of each training job that has some. They are the content of the job's
+            rules.json, or of its rules-so-far.json while there is no rules.json.
         fault: reasons for missing parts; None if nothing is missing.
         has_all_jobs: whether the jobs of all tasks are present, even if other parts are missing.
     """
@@ -394,9 +394,10 @@ class Feeds:
         return self._feed(run).read(run, self.clients)
 
     def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float | None]:
-        """Return the cost so far of the newest running runs in USD, by DAG and run; None if it is unknown.
+        """Return the costs so far in USD of the newest running runs, by DAG id and run id; None = unknown cost.
 
-        At most 20 runs with jobs are read, and no further run after three seconds; the others are omitted.
+        A run without jobs costs 0. At most 20 runs with jobs are read, and after three seconds, no further run is
+        read. Runs with jobs that are not read are omitted.
         """
         until, now = time.monotonic() + _LISTED_WITHIN_S, time.time()
         open_runs = [each for each in runs if not each.is_over]

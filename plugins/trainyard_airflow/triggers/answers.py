@@ -36,14 +36,14 @@ class Answers:
     _refusals: int = 0
 
     def answered(self) -> None:
-        """Reset the counts of consecutive failures and refusals after an answer."""
+        """Reset the counts of consecutive failed polls and of rejected calls, after a successful poll."""
         self._failures = self._refusals = 0
 
     def described(self) -> None:
-        """Reset the count of refusals after a successful Describe.
+        """Reset the count of rejected calls after a successful Describe.
 
-        Before each stop request, the job is described. A successful Describe resets the count, so rejected stop
-        requests do not add up. The stop is therefore retried without limit, even if the service rejects each request.
+        The job is described before each stop request, so rejected stop requests are never counted as consecutive.
+        The stop is therefore retried without limit, even if the service rejects each request.
         """
         self._refusals = 0
 

@@ -166,7 +166,7 @@ class FedLook(Look):
         self.answers = Answers(where=f"job {self.followed.job_name}")
 
     async def end(self) -> FeedState | JobSnapshot:
-        """Return the job's final state or snapshot.
+        """Return the job's final state from the feed, or its final snapshot if a Describe call has shown the end.
 
         Raises:
             TrainingRunError: the service repeatedly rejected describing the job.

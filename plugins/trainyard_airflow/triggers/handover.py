@@ -56,14 +56,14 @@ def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | Non
 
 
 def is_of_later_try(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:
-    """Return whether a trigger of a later try of the task tagged the job: the task was cleared and is deferred again.
+    """Return whether the job has the tag of a trigger that belongs to a later try of the task.
 
-    A task instance's id is a UUID of version 7, which begins with a timestamp. The id of a later try is therefore
-    greater in text order.
+    If so, the task was cleared and is deferred again. The tag contains the id of a task instance, a UUID of
+    version 7, which begins with a timestamp. The id of a later try is therefore greater in text order.
 
     Args:
         tags: the job's tags in the format of ListTags.
-        from_follower: identity of the calling trigger; None returns False.
+        from_follower: identity of the calling trigger. If it is None, the result is False.
     """
     noted = _noted(tags)
     return None not in (noted, from_follower) and _try_of(noted) > _try_of(from_follower)

@@ -40,14 +40,15 @@ _EARLIER_LINES_S = 60.0
 class JobTrigger(StoredTrigger):
     """Follows one job to its end, and fires once with the job's status or an error.
 
-    The job is stopped if the task is marked failed or successful, cleared or deleted. A restart of the triggerer does
-    not stop it, nor does the end of a trigger that another triggerer has taken over. In these cases the trigger starts
-    again from its arguments, and reads the log from one minute before its start. The previous reading position is not
-    known, because Airflow keeps a trigger's log on the triggerer's own disk.
+    The job is stopped if the task is marked failed or successful, cleared or deleted. The job is not stopped if
+    the triggerer is restarted, or if this trigger ends because another triggerer has taken it over. The trigger
+    then starts again from its arguments, and reads the job's log from one minute before this new start. The
+    previous reading position is not known, because Airflow keeps a trigger's log on the triggerer's own disk.
 
     Args:
-        arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; `deferred_at`
-            for `StoredTrigger`; and `not_before`, epoch seconds, until which the trigger only waits.
+        arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event;
+            `deferred_at` for `StoredTrigger`; and `not_before`, epoch seconds, until which the trigger only
+            waits.
     """
 
     @property
@@ -76,9 +77,10 @@ class JobTrigger(StoredTrigger):
             raise
 
     async def _stop_if_ended(self) -> None:
-        """Stop the job if its task is no longer deferred.
+        """Stop the job if its task is no longer deferred; needed for Airflow 3.2, which does not call `on_kill`.
 
-        Airflow 3.2 does not call `on_kill`, and cancels a trigger in the same way for a killed task and for a shutdown.
+        Airflow 3.2 cancels a trigger in the same way for a killed task and for a shutdown. Only the task's state
+        shows the difference: a task that is still deferred was not killed.
         """
         if self._task is not None and await self._task.has_left(_CANCELLED_LIMIT_S):
             await self.on_kill()

@@ -124,9 +124,9 @@ class Subscription:
             self.news.set()
 
     def take_line(self, event: dict[str, Any]) -> None:
-        """Store a log event, unless it is too old, not needed, or already stored.
+        """Store a log event; ignore it if it is too old or already stored, or if the follower reads no log.
 
-        Beyond 2,000 unread lines, the event's line is dropped, and counted in `num_left_out`.
+        If there are already 2,000 unread lines, the event's line is dropped, and counted in `num_left_out`.
         """
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
@@ -145,8 +145,9 @@ class Subscription:
         """Store the time up to which the log was read, epoch milliseconds.
 
         Args:
-            at_ms: the time; the next read starts 15 s before it.
-            leaves_out: whether unread lines before that time are skipped.
+            at_ms: the time. The next read starts 15 s before it.
+            leaves_out: whether there may be older lines that were not read. If so, these lines are skipped, and
+                `num_left_out` grows by 1.
         """
         self.since_ms = max(self.since_ms, at_ms - _LOG_OVERLAP_MS)
         self.num_left_out += leaves_out
@@ -246,7 +247,7 @@ class JobFeed:
         return not self._of_job
 
     async def close(self) -> None:
-        """End the feed, and wait at most `_CLOSE_S` seconds for the end of its tasks."""
+        """End the feed, and wait at most 10 seconds for the end of its tasks."""
         for each in self._tasks:
             each.cancel()
         await asyncio.wait(self._tasks, timeout=_CLOSE_S)
@@ -336,8 +337,8 @@ class JobFeed:
     async def _find(self, sagemaker: Any, sought: Sequence[Subscription]) -> None:
         """Store the states of the jobs in `sought`. A job that is too old to be found is marked as not listed.
 
-        The account's jobs are read from the newest one on, in any status: AWS applies `StatusEquals` after it has
-        selected a page, so this filter saves no call.
+        The account's jobs are read from the newest one on, in any status. The filter `StatusEquals` is not used:
+        AWS applies it after it has selected a page, so it would save no call.
         """
         missing = {each.job_name for each in sought if not (each.state and each.state.is_terminal)}
         oldest = min((each.began_at for each in sought), default=0.0) - _CREATED_EARLIER_S
@@ -428,7 +429,9 @@ class JobFeed:
             self._log_round.notify_all()
 
     async def _log_pages(self, logs: Any, since_ms: int, token: str | None) -> str | None:
-        """Distribute the lines of at most five pages; return the token of the next page, or None at the end.
+        """Read at most five pages of log lines, and pass each line to the followers of its job.
+
+        Return the token of the next page, or None at the end.
 
         Raises:
             ClientError: the service rejected a call.

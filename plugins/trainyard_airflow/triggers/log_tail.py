@@ -21,10 +21,10 @@ _LAST_LINES = 1_000
 class LogTail:
     """Reader of one job's log streams, with its position in each stream.
 
-    A call of `new_lines` lists the streams if the caller requests this. While fewer than `num_streams` streams
-    are known, some calls without such a request list them, too. Counted from the last request, these are the
-    1st, 2nd, 4th, 8th, 16th and 32nd call, and then every 32nd. Not every call lists the streams, because the
-    account's limit of DescribeLogStreams is a few calls per second.
+    Each call of `new_lines` that requests a listing lists the streams. While fewer than `num_streams` streams
+    are known, the calls without a request are counted; each request sets the count back to 0. Of the counted
+    calls, the 1st, 2nd, 4th, 8th, 16th and 32nd list the streams, too, and after that every 32nd. The others do
+    not, because the account's limit of DescribeLogStreams is a few calls per second.
 
     Attributes:
         group: the log group.

@@ -1,4 +1,4 @@
-"""`Look`: polls of one job, which log its phases and lines and stop it at its limits."""
+"""`Look`: follower of one job by polls. It logs the job's phases and log lines, and stops it at its limits."""
 
 from __future__ import annotations
 

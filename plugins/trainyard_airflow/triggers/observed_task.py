@@ -37,14 +37,15 @@ class ObservedTask:
         """Return the task's state, or None if it has none yet.
 
         Args:
-            get_task_states: the task SDK's function, a method of the worker's own task instance.
+            get_task_states: the method `get_task_states` of the worker's own task instance (from the task SDK).
         """
         return self._among(get_task_states(**self._question()))
 
     async def rests(self, *, or_not_begun: bool = False) -> bool:
         """Return whether the task waits for a retry, a reschedule or a person's answer (a state in `RESTING`).
 
-        False if Airflow's supervisor does not answer within 30 s. This works only in a triggerer.
+        The result is False if Airflow's supervisor does not answer within 30 s. This method works only in a
+        triggerer.
 
         Args:
             or_not_begun: whether to return True also for a task that has not begun, such as a task in a full pool.

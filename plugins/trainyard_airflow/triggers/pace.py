@@ -40,7 +40,10 @@ class Pace:
 
 
 def backoff_s(failures: int, *, longest_s: float = 30.0) -> float:
-    """Return the seconds to wait after `failures` consecutive failed polls: 1, 2, 4, ... `longest_s`."""
+    """Return the seconds to wait after `failures` consecutive failed polls.
+
+    The pause is 1 s after the first failure and doubles with each further one, up to `longest_s`.
+    """
     return float(min(longest_s, 2.0 ** min(failures - 1, 16)))
 
 

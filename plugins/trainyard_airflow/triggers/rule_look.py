@@ -231,7 +231,8 @@ def _judged(
 ) -> list[tuple[str, Issue]]:
     """Return the issues in new pieces of statistics, each with the configured name of its rule.
 
-    Ranks are also checked for silence up to `until`; see `LiveEvaluation.judge`.
+    Ranks are also checked for silence. For this check, `until` and `trains_since` have the same meaning as in
+    `LiveEvaluation.judge`.
 
     Raises:
         ContractError: a line is invalid.

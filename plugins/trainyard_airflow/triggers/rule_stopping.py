@@ -1,4 +1,7 @@
-"""Stop of a watched job by a rule, in three steps: document of the findings, tag with the reason, stop request."""
+"""Stop of a watched job by a rule. The findings are first written to S3, and the reason to a tag of the job.
+
+The job is stopped even if these cannot be written.
+"""
 
 from __future__ import annotations
 

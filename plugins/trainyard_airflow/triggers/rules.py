@@ -26,8 +26,9 @@ class WatchArguments:
 
     Attributes:
         job_name: the training job; it may not exist yet.
-        absent_s: seconds to wait for the job to exist. The trigger waits again if the watched task has not begun, or if
-            that task waits for a retry or a person's answer (`ObservedTask.rests`). Otherwise the trigger fires, and
+        absent_s: seconds to wait for the job to exist. If it does not exist by then, the next step depends on
+            the watched task. If this task has not begun, or waits for a retry, a reschedule or a person's
+            answer (`ObservedTask.rests`), the trigger waits for the job again. Otherwise the trigger fires, and
             the watching task resumes in a worker.
         plan: the rules, and the reactions to their issues.
         connection: the connection of the job and its statistics.
@@ -80,8 +81,8 @@ class RulesTrigger(StoredTrigger):
 
         Raises:
             KeyError: the job's name or the connection is missing.
-            ValueError: a member has a value that is unknown to this release.
-            TypeError: a member has a wrong type.
+            ValueError: an argument contains a value that is unknown to this release.
+            TypeError: an argument contains a value of a wrong type.
         """
         return WatchArguments.from_dict(self.arguments)
 

@@ -1,6 +1,7 @@
-"""Polls of a search or an AutoML job, which log its trials or candidates after a change.
+"""Followers of a search or an AutoML job.
 
-A search is stopped before it exceeds its limits on cost or time.
+A follower polls its job, and logs the job's trials or candidates if one of them has changed. The follower
+of a search also stops the search before it exceeds its limits on cost or time.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ class SearchLook(Look):
         return snapshot
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
-        """Stop a search that would exceed its limits on cost or time before the next poll."""
+        """Stop the search if its limits on cost or time leave no room for a further result.
+
+        That is the case if the next trial is expected to end only after the budget or the time is used up. It is
+        also the case if the search would exceed its budget before the next poll.
+        """
         verdict = None
         if snapshot.status == JobStatus.IN_PROGRESS:
             verdict = judge(

@@ -1,4 +1,4 @@
-"""Base of triggers that Airflow stores in its database: their arguments, and when their tasks may resume."""
+"""Base of triggers that Airflow's database stores, and the minimum time from a task's deferral to resumption."""
 
 from __future__ import annotations
 

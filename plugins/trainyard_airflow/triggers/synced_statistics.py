@@ -57,7 +57,7 @@ class SyncedStatistics:
         return cls(place_of_statistics(snapshot), streams)
 
     async def look(self, s3: Any) -> dict[str, int]:
-        """Fetch the hosts' new objects, and return the size of each file in bytes, by its name.
+        """Fetch the hosts' new objects, and return the sizes of all statistics files in bytes, by file name.
 
         Raises:
             ClientError: S3 rejected a call.

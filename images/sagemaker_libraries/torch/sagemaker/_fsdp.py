@@ -1,6 +1,6 @@
 """Changes to torch's FSDP classes, so that a script's own use of FSDP follows SMP's degrees of parallelism.
 
-The changes take effect however the script imports FSDP.
+A script can import FSDP in any way; the changes always take effect.
 """
 
 from __future__ import annotations

@@ -26,12 +26,13 @@ class GradientPart:
 def gradient_parts(model: nn.Module) -> list[GradientPart]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
-    `num_parts` of each result comes from the module or tensor that was sharded:
+    In each result, `num_parts` is the number of parts that make up the whole gradient. The number comes from
+    the module or tensor that was sharded:
 
     - FSDP module: from its strategy and process group. It is 1 for NO_SHARD. For HYBRID_SHARD it is the size of
       the group that shards one copy of the model.
     - DTensor: from the tensor's placements.
-    - DTensor that FSDP has flattened: the product of the module's number and the tensor's number.
+    - DTensor that FSDP has flattened: the number for the FSDP module times the number for the DTensor.
     """
     flattened = dict(_flattened(model))
     return [
@@ -49,10 +50,10 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def _flattened(model: nn.Module) -> Iterator[tuple[int, tuple[Any, int | None]]]:
-    """Yield (id of a tensor, (FSDP's handle, index)) for flat and for original parameters.
+    """Yield (id of a tensor, (FSDP's handle, index)) for each flat parameter and for its original parameters.
 
-    The index is the position of an original parameter in its flat parameter, and None for the
-    flat parameter itself.
+    The index of an original parameter is its position in the flat parameter. For the flat parameter itself,
+    the index is None.
     """
     for module in FullyShardedDataParallel.fsdp_modules(model):
         handle = module._handle

@@ -30,7 +30,7 @@ DEFAULTS: dict[str, int | bool] = {
 
 
 def init(config: str | dict[str, Any] | None = None) -> None:
-    """Initialize the library; every rank must call it. A second call has no effect.
+    """Initialize the library. Every rank must call this function. A second call has no effect.
 
     Args:
         config: The parameters, as a dict, as JSON text, or as the path of a JSON file. None means the job's
@@ -67,7 +67,7 @@ def is_initialized() -> bool:
 
 
 def read_config(config: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Return all parameters, with the documented defaults for missing ones.
+    """Return SMP's configuration parameters, with the documented defaults for missing ones.
 
     Raises:
         ValueError: A parameter is unknown or not supported.

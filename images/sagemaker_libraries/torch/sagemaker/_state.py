@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """The properties of `torch.sagemaker.state`. The tp and rep_rank groups are None if `is_native`.
+    """The properties of `torch.sagemaker.state`.
 
-    `mesh` has the axes replicate, shard and tensor, in this order; the ranks of the tensor axis are adjacent.
+    `tp_process_group` and `rep_rank_process_group` are None if `is_native` is True (no degree was set).
+
+    `mesh` has the axes replicate, shard and tensor, in this order; the ranks of the tensor axis are
+    adjacent.
     """
 
     is_initialized: bool = False

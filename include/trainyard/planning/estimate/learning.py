@@ -79,7 +79,7 @@ def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> Learne
     Only jobs with the same task, workload and instance type are used. They come from the first of these groups
     that is not empty:
 
-    1. jobs of the same kind, on the same numbers of instances and ranks
+    1. jobs of the same kind (`JobWork.kind`), on the same numbers of instances and ranks
     2. other jobs on the same numbers of instances and ranks
     3. jobs on other numbers of instances or ranks, scaled by the operations per rank
 

@@ -166,9 +166,10 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
 def _seconds(
     conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return a job's seconds, from earlier jobs or from the planner.
+    """Return the estimated seconds of a job, from similar earlier jobs if there are any.
 
-    For a search or a smoke test without similar earlier jobs, earlier trainings are used.
+    If a search or a smoke test has no similar earlier jobs, similar earlier trainings are used instead. A job
+    without any of these is estimated by `_planned`.
     """
     learned = learned_seconds(work, measured)
     if learned is None and work.task_id in {TaskId.TUNE, TaskId.SMOKE_TEST}:
@@ -224,7 +225,10 @@ def _with_restarts(conf: BaseRunConf, one: AmountRange, learned: LearnedSeconds)
 def _billed(
     conf: BaseRunConf, work: JobWork, usd: AmountRange, measured: Sequence[JobMeasurement]
 ) -> AmountRange:
-    """Return the cost with spot's discount. The high value has no discount, because spot's price is not guaranteed."""
+    """Return a job's cost `usd` after the spot discount; without spot instances, return `usd` as it is.
+
+    The high value has no discount, because spot's price is not guaranteed.
+    """
     if not conf.rungs[0].use_spot_instances:
         return usd
     saved = [

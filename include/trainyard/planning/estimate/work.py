@@ -84,7 +84,9 @@ class JobWork:
 
 
 def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[JobWork, ...]:
-    """Return the work of a run's jobs in their order. The training is on its first capacity tier.
+    """Return the work of a run's jobs in their order.
+
+    The training is assumed to run on its first capacity tier.
 
     Args:
         conf: the run's conf.

@@ -113,9 +113,10 @@ def framework_of_image(name: str) -> str | None:
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield each capacity that the strategy may run on: path in the spec, type, instance count, whether spot.
+    """Yield (path, instance type, instance count, is spot) for each capacity on which the strategy may run.
 
-    An example of a path is `capacity_ladder[1]`. The path of the job's own instances is empty.
+    The path is that of the capacity in the spec, such as `capacity_ladder[1]`. For the job's own instances it
+    is empty.
     """
     if spec.instance_groups:
         group = _strategy_group(spec)

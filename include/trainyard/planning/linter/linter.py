@@ -64,7 +64,10 @@ def _refusals(
 
 
 def _as_fallback(finding: Finding) -> Finding:
-    """Return an error about Debugger as a warning, because Trainyard's evaluator runs the rules instead."""
+    """Return a finding about SageMaker's Debugger as a warning, because Trainyard evaluates the rules instead.
+
+    The next step of the warning gives this reason and the setting that removes the warning.
+    """
     instead = 'Trainyard evaluates the rules instead of SageMaker; set debugger to "own" to remove this warning'
     return replace(finding, severity=Severity.WARNING, next_step=instead)
 
@@ -89,7 +92,7 @@ def _combinations(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
 
 
 def _unknown_type(facts: JobFacts) -> Iterator[Finding]:
-    """Yield a warning if the type is not in the catalogue. The service may still support it."""
+    """Yield a warning if the instance type is not in the catalogue. The service may still support the type."""
     try:
         catalogue().find(facts.instance_type)
     except SpecError as error:

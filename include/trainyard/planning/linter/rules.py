@@ -254,7 +254,7 @@ def _channels(facts: JobFacts) -> Iterator[Finding]:
 
 
 def _one_larger(facts: JobFacts) -> Iterator[Finding]:
-    """Yield a warning if one larger instance of the family has at least as many accelerators as the whole job."""
+    """Yield a warning if one larger instance of the same family has as many accelerators as the job, or more."""
     instance = facts.instance
     if instance is None or not instance.num_accelerators or facts.instance_count < 2:
         return

@@ -39,7 +39,10 @@ def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
 
 
 def colors_of(record: ComparisonRecord) -> dict[str, str]:
-    """Return the CSS class of each strategy, in the order in which they were requested."""
+    """Return the CSS class of each strategy by its name.
+
+    The strategies have the order in which the comparison requested them.
+    """
     names = list(dict.fromkeys(each.strategy for each in record.cells))
     return {name: COLORS[index % len(COLORS)] for index, name in enumerate(names)}
 

@@ -25,9 +25,9 @@ class Measures:
     Attributes:
         samples_per_second: over all ranks, after the warm-up and before the profiled steps, without evaluations and
             checkpoints.
-        slowest, fastest: lowest and highest samples/s of any single step line in metrics.jsonl.
+        slowest, fastest: lowest and highest samples/s that a step line in metrics.jsonl has in the same period.
         units_per_second: `samples_per_second`, converted to the task's `unit`, tokens or samples.
-        steps_measured: number of steps that these speeds cover.
+        steps_measured: number of steps over which `samples_per_second` was measured.
         losses: training loss by step.
         samples_per_epoch: number of samples in the train split.
         peak_memory_bytes: peak memory by rank; `memory_kind` names the kind of memory.

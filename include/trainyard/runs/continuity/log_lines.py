@@ -1,4 +1,7 @@
-"""Lines of a training's log with their job, stream and time; the file of all attempts' lines."""
+"""Lines of a training's log, each with its job, stream and time.
+
+The module also writes and reads the file that stores the lines of all attempts.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class Event(TrainingLine):
 
 
 def write_log(path: Path, lines: Iterable[LogLine]) -> int:
-    """Write training_log.jsonl.gz: one JSON row per line, in their order. Return the number of lines."""
+    """Write log lines to the file `path` (training_log.jsonl.gz), each as one row of JSON, in the given order.
+
+    Return the number of log lines.
+    """
     count = 0
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for line in lines:

@@ -1,6 +1,8 @@
 """Measurement of a run's continuity from log lines and jobs: values per attempt, and their sums.
 
-The lineage of a training is the surviving steps of each attempt. `Coverage` shows whether their samples occur once.
+A step of an attempt survives if no later attempt resumed from an earlier step. The surviving steps of all
+attempts are the lineage of the training. `Coverage` counts the sample positions of these steps that the
+step lines of the log cover once, repeatedly or not at all.
 """
 
 from __future__ import annotations

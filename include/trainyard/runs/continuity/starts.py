@@ -36,7 +36,7 @@ class TrainingStart:
 
     Attributes:
         time: epoch seconds of the `start` line.
-        resumed_at: number of steps that were complete before.
+        resumed_at: number of steps that were complete before this start.
         last_step: the highest step in its lines; resumed_at if there is none.
         last_time: epoch seconds of its last line.
         moments: (step, epoch seconds) of the lines that are logged at the end of a step, in order.

@@ -27,7 +27,7 @@ class RunRow:
         is_paused: whether the DAG is paused, so that no further task starts.
         returned: the result of each task that has a result, by task id.
         jobs: name of the newest job of each task that has started a job, by task id.
-        failed: the newest failed job of each task that had a failed job, as a mapping, by task id.
+        failed: newest failed job of each task that had one, by task id. Each job is a mapping with its facts.
         connections: `aws_conn_id`, `region_name` and `kind` of each task's job, by task id. A task has
             an entry once it has started a job. The task `report` starts no job, but also has an entry, without
             `kind`. Entries that Trainyard 0.1.0 wrote have no `kind` either.

@@ -63,7 +63,7 @@ def month_start(now: float) -> datetime:
 
 
 def _money(run: RunRow, so_far_usd: float | None) -> dict[str, Any]:
-    """Return the part of a run's row that the spend is summed from: DAG, team, end and cost."""
+    """Return those fields of a run's row from which the page's spend is calculated: DAG, team, end and cost."""
     team = run.result(TaskId.PREFLIGHT).get("team")
     return {
         "dag_id": run.dag_id,
@@ -100,8 +100,9 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
 def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
     """Return the cost of a run in USD; None if it is unknown.
 
-    A running run has its cost so far. An ended run has the cost in its report or, without a report, the cost of its
-    tasks' jobs. The jobs of mapped tasks are not known here.
+    A running run has its cost so far. An ended run has the cost in its report or, without a report, the cost of
+    its tasks' jobs. Without a report, the cost of a run with mapped tasks is unknown, because their jobs are
+    not known here.
     """
     if not run.is_over:
         return None if run.has_unread_jobs else so_far_usd
@@ -114,7 +115,10 @@ def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
 
 
 def _task_usd(result: Mapping[str, Any]) -> float | None:
-    """Return the cost of a task's jobs, from its result or its failed job; None if it is unknown."""
+    """Return the cost of a task's jobs in USD; None if it is unknown.
+
+    `result` is the task's result or, if the task has none, its newest failed job.
+    """
     if "cost_usd" in result:
         return known_total(
             [finite_number(result["cost_usd"]), finite_number(result.get("earlier_cost_usd", 0))]

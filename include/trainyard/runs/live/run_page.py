@@ -51,12 +51,12 @@ def run_page(
     now: float,
     has_all_jobs: bool = True,
 ) -> dict[str, Any]:
-    """Return the content of a run's page, without its curve and its log.
+    """Return the content of a run's page, without the training's curve and log.
 
     Args:
-        run: the rows of Airflow's database.
+        run: the run's data from Airflow's database.
         jobs: snapshots of each task's jobs (`JobSnapshot.to_dict`) by task id, oldest first.
-        events: the events of the training so far; None if it has not begun.
+        events: the events of the training so far; None if the training has not begun.
         rules: the `rules.json` documents of the training's jobs, oldest first.
         now: epoch seconds.
         has_all_jobs: whether `jobs` has the jobs of all tasks; without some of them, the cost is incomplete.
@@ -195,8 +195,10 @@ def _spans(
 ) -> Iterator[TrainingSpan]:
     """Yield each start of the training's processes, with the period whose work was lost.
 
-    The period begins at the end of the start's last step that survives. It ends when the processes start
-    again or their instances stop. Without lost work, `lost_from` is None.
+    The period begins at the end of the last logged step that the next start did not have to repeat. Without
+    such a step, it begins at the start itself. The period ends when the processes ended: at `restarted_from`,
+    when their instances stopped, or at the next start, whichever is earliest. Without lost work, `lost_from`
+    is None.
 
     Args:
         starts: the starts, as in `TrainingEvents.starts`.

@@ -33,7 +33,7 @@ class CurvePoint:
 
     Attributes:
         index: index of the line in the training, from 0; the web page requests the points after its last index.
-        attempt: number of the start of the processes, from 1.
+        attempt: number of the attempt, which is a start of the processes; the first attempt is 1.
         time: epoch seconds.
         is_kept: whether thinning keeps the point.
     """

@@ -54,14 +54,15 @@ class AttemptBegin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWait:
-    """Straggler measure of a rank.
+    """Time that a rank needs for its own work in a step, compared with that of the fastest rank.
 
     Attributes:
-        local_seconds: median seconds of a step before the first collective; None if not measured.
-        score: the fastest rank's `local_seconds` divided by this rank's; 1 for the fastest rank.
+        local_seconds: median seconds from the start of a step to its first collective; None if not measured.
+        score: the fastest rank's `local_seconds` divided by this rank's, 1 for the fastest rank. None if the
+            training has only one rank, or if any rank was not measured.
         waited_seconds: mean seconds per step during which collectives blocked the rank.
-        points: (step, local seconds), thinned.
-        issue: the issue of rule Straggler; empty if there is none.
+        points: (step, seconds from the start of this step to its first collective), thinned.
+        issue: text of the rank's issue of the rule Straggler; empty if there is none.
     """
 
     rank: int

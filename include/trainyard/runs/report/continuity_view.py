@@ -1,4 +1,4 @@
-"""Continuity section of the page: one sentence, the key numbers, and one row per attempt."""
+"""Section on continuity in a run's report page: one sentence, the key numbers, and one row per attempt."""
 
 from __future__ import annotations
 

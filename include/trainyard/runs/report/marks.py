@@ -42,7 +42,7 @@ class CurveMark:
 
 
 def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
-    """Return the shaded range from `back_to` to the mark; an empty Markup if there is no such range."""
+    """Return the shaded range from the mark's `back_to` to its `x`; an empty Markup if there is no such range."""
     if mark.back_to is None or mark.back_to >= mark.x:
         return Markup("")
     return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(

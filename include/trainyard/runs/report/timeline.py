@@ -92,7 +92,7 @@ def job_phases(job: JobRecord, until: float) -> list[TimelinePhase]:
 
     Args:
         job: the job.
-        until: end of a phase that has not ended, epoch seconds.
+        until: time up to which a phase is drawn if it has not ended, epoch seconds.
     """
     if job.transitions:
         spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]

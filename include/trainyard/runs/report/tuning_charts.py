@@ -176,7 +176,11 @@ def _value_axis(given: Mapping[str, Any], frame: Frame) -> Scale:
 
 
 def _dot(dot: Dot, x: float, y: Axis, *, maximize: bool) -> Markup:
-    """Return the mark of a trial: a circle, a triangle if it is beyond the edge, or a cross if it has no objective."""
+    """Return the mark of a trial.
+
+    It is a circle, a triangle if the trial's objective is outside of the chart's range, or a cross if the trial
+    has no objective.
+    """
     title = Markup("<title>{}</title>").format(dot.title)
     if dot.objective is None:
         cross = Markup('<path class="trial {}" d="M{x0:.1f} {y0:.1f}l6 6m0 -6l-6 6">{}</path>')

@@ -424,10 +424,10 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
 
 
 def _billed(cost: Mapping[str, Any]) -> str | None:
-    """Return the bill that `trainyard bill` stored; without one, the time from which AWS has it.
+    """Return the text on the run's bill for the page; None if neither bill nor time is known.
 
-    Example of a stored bill: `$1.33, +1.5 % against the ledger, read on 2026-11-25`. None if bill and time are
-    unknown.
+    If `trainyard bill` stored a bill, the text is like `$1.33, +1.5 % against the ledger, read on 2026-11-25`.
+    Otherwise it names the time from which the bill can be read from AWS.
     """
     bill, due_at = cost.get("bill"), cost.get("bill_due_at")
     if bill is None or bill["usd"] is None:

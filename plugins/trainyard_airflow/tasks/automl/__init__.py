@@ -1,1 +1,1 @@
-"""Tasks of `autopilot_tabular`."""
+"""Tasks of the DAG `autopilot_tabular`."""

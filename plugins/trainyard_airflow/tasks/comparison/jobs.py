@@ -75,7 +75,7 @@ def cell_spec(
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
     """Yield the findings on the trainings of a comparison: from their specs, the linter and their scripts.
 
-    If the conf itself is invalid, nothing is yielded: the planning of the comparison reports its faults.
+    If the conf itself is invalid, nothing is yielded, because `plan_comparison` reports the errors of the conf.
 
     Args:
         params: the run's params.

@@ -97,9 +97,10 @@ class ComparisonPreflightOperator(PreflightOperator):
 
 
 class ListCellsOperator(BaseOperator):
-    """Returns the cells of preflight's plan, because Airflow can map only over a task's result.
+    """Returns the cells of preflight's plan as a list.
 
-    A cell is one training of the comparison: a strategy on a number of ranks.
+    This is a separate task, because Airflow can map a task only over the whole result of another task. A cell is
+    one training of the comparison: a strategy on a number of ranks.
     """
 
     def execute(self, context: Context) -> list[dict[str, Any]]:

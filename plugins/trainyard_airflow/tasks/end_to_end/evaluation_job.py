@@ -26,9 +26,10 @@ MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 class EvaluationJobOperator(SageMakerJobOperator):
     """Runs the processing job of an evaluation, or copies the result of the training's own evaluation.
 
-    The result has the `metrics` of evaluation.json and its address, `evaluation_uri`. If the training evaluated, no job
-    is started, and the result has the name of the training job, `measured_by`. If the training ended before its
-    evaluation, the spec's `fallback` job runs. Without a fallback, this task and the registration are skipped.
+    The result has the `metrics` of evaluation.json, and the file's address as `evaluation_uri`. If the training
+    evaluated the model, no job is started, and the result has the training job's name as `measured_by`. If the
+    training ended before its evaluation, the spec's `fallback` job runs. Without a fallback, this task and the
+    registration are skipped.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.PROCESSING
@@ -38,7 +39,7 @@ class EvaluationJobOperator(SageMakerJobOperator):
         """Return metrics and address of evaluation.json, with the processing job's snapshot or the training's name.
 
         Raises:
-            AirflowSkipException: the training wrote no evaluation, and no processing job can do it.
+            AirflowSkipException: the training wrote no evaluation, and no processing job can evaluate the model.
             TrainingRunError: see `SageMakerJobOperator`.
         """
         if isinstance(self.spec, LastStepEvaluation):

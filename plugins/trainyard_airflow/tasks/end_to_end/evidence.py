@@ -55,16 +55,16 @@ def write_proof(
     output: str | None = None,
     has_failed_watch: bool = False,
 ) -> Proof:
-    """Write training log, shard index, continuity.json and rules.json below `to`; return the continuity and the rules.
+    """Write training log, shard index, continuity.json and rules.json below `to`; return continuity and rules.
 
-    The task `watch_rules` may have written verdicts from the ranks' statistics. If they cover all started jobs, only
-    they are used. Otherwise the rules are also evaluated on the log, which has less data, and the verdicts are merged.
-    `judged` in rules.json names the source. If some job was watched, or the watch failed, `unwatched` lists the jobs
-    that were not watched to their end.
+    The task `watch_rules` may have written verdicts from the ranks' statistics. If these verdicts cover all
+    started jobs, only the verdicts of `watch_rules` are used. Otherwise the rules are also evaluated on the
+    log, which has less data, and the verdicts are merged. `judged` in rules.json names the source. If any job
+    was watched, or the watch failed, `unwatched` lists the jobs that were not watched to their end.
 
-    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log cannot
-    be read to its end, a warning is logged, and the continuity has the reason. The lines up to there are written as
-    `training_log.incomplete.jsonl.gz`; neither continuity nor rules are evaluated on them.
+    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log
+    cannot be read to its end, a warning is logged, and the continuity has the reason. The lines that were read
+    are written as `training_log.incomplete.jsonl.gz`; neither continuity nor rules are evaluated on them.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -73,7 +73,8 @@ def write_proof(
         shard_index: the parsed index.json of the data set; None if there is none.
         conf: the run's conf, with its rules and the facts of the training.
         to: the report's prefix, `s3://bucket/...`.
-        output: the training's output path, below which the verdicts of its jobs are stored; None if no task wrote any.
+        output: the training's output path, below which the verdicts of its jobs are stored; None if no task
+            wrote any.
         has_failed_watch: whether the task `watch_rules` failed.
 
     Raises:

@@ -30,10 +30,11 @@ CONFIG_FILE, ARCHIVE, WEIGHTS = "config.json", "model.tar.gz", ".safetensors"
 def init_findings(
     clients: AwsClients, params: Mapping[str, Any], *, scripts: Path
 ) -> Iterator[Finding]:
-    """Yield the findings on the model at `init_from`; none if it is not set, or if the conf is invalid.
+    """Yield the findings on the model at `init_from`; none if `init_from` is not set or the conf is invalid.
 
-    This function reads the model's config.json, and the training script compares it with the hyperparameters. The
-    content of a model.tar.gz is not read: the job's script compares it before its first step.
+    This function reads the model's config.json, and the training script's own check compares it with the
+    hyperparameters. The content of a model.tar.gz is not read here. The training script compares that
+    content in the job, before the first step.
     """
     from trainyard_airflow.hooks import account_check
     from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects

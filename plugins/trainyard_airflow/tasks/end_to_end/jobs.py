@@ -283,7 +283,7 @@ def _requested_search(conf: RunConf, *, of: str) -> SearchSettings:
 
 
 def _in_short(conf: RunConf, search: SearchSettings, *, num_steps: int) -> dict[str, Any]:
-    """Return the fields in which a trial of `num_steps` steps differs from the training."""
+    """Return the conf values in which a trial of `num_steps` steps differs from the training, by field name."""
     return {
         "max_steps": num_steps,
         "eval_interval": max(1, num_steps // EVALUATIONS_OF_A_TRIAL),

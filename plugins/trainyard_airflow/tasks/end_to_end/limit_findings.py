@@ -29,9 +29,10 @@ def limit_findings(
 ) -> Iterator[Finding]:
     """Yield the findings on violations of the connection's limits by the run's jobs.
 
-    The jobs are the sharding, the training and the evaluation. Images and networks that they lack are also
-    reported. Each finding is yielded once. A search's trials have the same settings as the training, so they
-    are not checked separately.
+    The jobs are the sharding, the training and the evaluation. Errors are also yielded for images that do not
+    exist, and for a missing network if a job's channels need one. An image that cannot be checked gets a
+    warning. Each finding is yielded once. A search's trials have the same settings as the training, so they are
+    not checked separately.
     """
     limits = clients.job_limits
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:

@@ -100,7 +100,10 @@ def _unset_training(conf: RunConf) -> TrainingJobSpec:
 
 
 def _script_findings(conf: RunConf, scripts: Path) -> Iterable[Finding]:
-    """Return the script's findings for the number of ranks of each capacity tier, without duplicates."""
+    """Return the findings of the training script's own check of its hyperparameters, without duplicates.
+
+    The script checks them for the number of ranks of each capacity tier.
+    """
     jobs = [
         ScriptJob(
             where="hyperparameters",

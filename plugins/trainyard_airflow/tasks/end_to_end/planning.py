@@ -104,7 +104,7 @@ class PlanOperator(BaseOperator):
         super().__init__(**{**RETRIES, **kwargs})
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the plans of the run's params.
+        """Return the ranked plans for the training that the run's params describe.
 
         Raises:
             SpecError: the params contradict each other; the error lists all findings.

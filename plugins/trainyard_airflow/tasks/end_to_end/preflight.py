@@ -1,4 +1,4 @@
-"""First task of a run: checks of conf, code, account and data before anything is paid, reported together."""
+"""First task of a run: checks conf, code, account and data before any cost, and reports all findings together."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings on the run's jobs, its scripts and `register_when`, which the plan does not report."""
+        """Yield findings that the plan does not report: on the run's jobs, on its scripts and on `register_when`."""
         yield from params_findings(params, scripts=TRAINING_SCRIPTS)
         if conf := readable_conf(params):
             yield from self._condition_findings(conf)
@@ -606,7 +606,10 @@ class _Findings:
         return {name: value for name, value in given.items() if not refused[name]}
 
     def of_connection(self, clients: AwsClients) -> str | None:
-        """Return the connection's region; None if it has none or cannot be read."""
+        """Return the AWS region of the connection.
+
+        The result is None if the region cannot be determined. The error is then stored in this collector.
+        """
         from trainyard_airflow.hooks.account_check import asked
 
         got = clients.connection.aws_conn_id

@@ -1,4 +1,7 @@
-"""`RegisterIfGoodOperator`: registration of a model that meets the conf's condition, and that a person approved."""
+"""`RegisterIfGoodOperator`: registration of a model that meets the conf's condition.
+
+If the conf has `approval`, a person must approve the registration first.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,8 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         """Return the result of `RegisterModelOperator`.
 
         Raises:
-            AirflowSkipException: the model does not meet `register_when`.
-            SpecError: the metric of `register_when` was not measured.
+            AirflowSkipException: the model does not meet the condition (`register_when` in the conf).
+            SpecError: the metric of the condition was not measured.
             RejectedRequestError: the service rejected the version.
             TaskAwaitingInput: a person must approve; `execute_answered` resumes.
         """
@@ -111,8 +114,8 @@ class RegisterIfGoodOperator(RegisterModelOperator):
 def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:
     """Return the metrics of the evaluation or, if none ran, the final metrics of the training.
 
-    The service read the training's metrics from its log. If the DAG's author replaced the evaluation by another
-    task, and this task returned nothing, the result is empty.
+    The service has read the training's metrics from the log of the training job. If the DAG's author replaced
+    the evaluation with another task, and that other task returned nothing, the result is empty.
 
     Args:
         context: Airflow's context of the task.

@@ -144,7 +144,10 @@ class ReportOperator(ClosingReportOperator):
     def _keep_measurement(
         self, record: RunRecord, facts: Mapping[str, TaskFacts], paths: RunPaths
     ) -> None:
-        """Store the run's measurement, for the estimates of later runs; a failure is logged as a warning."""
+        """Store what was measured in the run and its jobs, such as durations, for the estimates of later runs.
+
+        A failure is logged as a warning.
+        """
         from trainyard.runs.measured import run_measurement
         from trainyard_airflow.hooks.measurements import measurements_of
         from trainyard_airflow.hooks.refusals import faults_logged
@@ -280,7 +283,7 @@ class ReportOperator(ClosingReportOperator):
         *,
         report: str,
     ) -> None:
-        """Notify the conf's topic of a run that failed."""
+        """Send a message about the run's failure, if any, to the topic in the conf's `notifications`."""
         state = facts[TaskId.PREFLIGHT].result or {}
         task = facts.get(str((record.failure or {}).get("task_id")))
         notify_failure(
@@ -382,12 +385,15 @@ def notify_stop(
     paths: RunPaths,
     report: str,
 ) -> bool:
-    """Notify the conf's topic of a training that was stopped to limit its cost; return whether a message was sent.
+    """Send a message about a training that was stopped to limit its cost; return whether the message was sent.
+
+    The message goes to the SNS topic in the conf. No message is sent if the training was not stopped in this
+    way, or if the conf has no `notifications`.
 
     Args:
         clients: clients of the connection.
         record: the run's record.
-        notifications: the conf's field, checked by preflight.
+        notifications: the conf's field `notifications`, checked by preflight.
         paths: S3 prefixes of the run.
         report: the report's address.
     """

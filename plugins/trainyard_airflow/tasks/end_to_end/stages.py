@@ -138,7 +138,7 @@ class Stages:
         return [own()] if self.register else []
 
     def _kinds(self) -> Iterator[Finding]:
-        """Yield an error for each stage of a wrong kind."""
+        """Yield an error for each stage whose value is neither a function nor one of the constants allowed for it."""
         for name, allowed in _ALLOWED.items():
             given = getattr(self, name)
             if callable(given) or any(given is each for each in allowed):

@@ -121,7 +121,7 @@ def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
-    """Return the tuning job of the search, on the run's shards."""
+    """Return the spec of the tuning job for the run's search; its data are the run's shards."""
     state = RunState.of(context)
     return tuning_spec(
         state.conf,
@@ -198,9 +198,10 @@ def _log_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) ->
 def evaluate_task_spec(
     context: Context, jinja_env: object
 ) -> ProcessingJobSpec | LastStepEvaluation | None:
-    """Return the processing job that evaluates the model on the test split, or the training's own evaluation.
+    """Return the evaluation of the model on the test split.
 
-    None if the DAG's author replaced the evaluation or left it out.
+    It is a processing job, or a `LastStepEvaluation` if the training job evaluates the model as its last step.
+    It is None if the DAG's author replaced the evaluation or left it out.
     """
     state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
     conf, _ = _trained(context)

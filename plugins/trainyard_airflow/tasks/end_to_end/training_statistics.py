@@ -46,9 +46,9 @@ class Fetched:
 def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
     """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
 
-    The ranks' files are reassembled from the objects that the hosts uploaded. Statistics of more than 512 MiB are not
-    copied at all, because a part of them would be misleading. Traces above 64 MiB each, or beyond 256 MiB together, are
-    not copied either.
+    The ranks' files are reassembled from the objects that the hosts uploaded. Statistics of more than 512 MiB
+    are not copied at all, because a part of them would be misleading. A trace is not copied if it is larger
+    than 64 MiB, or if the copied traces would then be larger than 256 MiB together.
 
     Args:
         client: a boto3 client of S3.

@@ -49,14 +49,14 @@ TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
 class AskTrialsOperator(ConnectedOperator):
     """Passes the results of the earlier rounds to the Optuna study, and gets the trials of this round from it.
 
-    Trials and results are stored in S3 below `<run>/tuning/rounds/`. A retry or a clear therefore gets the same trials
-    and finds their jobs, and no trial runs twice.
+    Trials and results are stored in S3 below `<run>/tuning/rounds/`. A retry or a clear therefore gets the same
+    trials and finds their jobs, and no trial runs twice.
 
-    Returns a list for Airflow to map. It is empty if the search has no trials left, or if the next trials could exceed
-    its budget.
+    Returns the list of this round's trainings, which Airflow maps to tasks. The list is empty if the search has
+    no trials left, or if one more trial could exceed the search's budget.
 
     Args:
-        number: the round's number, from 1.
+        number: the round's number; the first round is 1.
     """
 
     ui_color = "#f3ecfa"
@@ -395,9 +395,9 @@ class _BudgetLeft(NamedTuple):
 
 
 def _budget_left(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> _BudgetLeft | None:
-    """Return the budget after the trials in `rows`; None without a budget or a known price.
+    """Return the budget left after the trials in `rows`; None without a budget or a known price.
 
-    A trial of unknown cost counts as one whole attempt.
+    For a trial of unknown cost, the most that one attempt can cost is subtracted.
     """
     search, cost = search_of(conf), search_cost(conf)
     if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:

@@ -144,9 +144,11 @@ class CheckDataOperator(ConnectedOperator):
         return {**estimate.to_dict(), "num_parameters": num_parameters}
 
     def _num_parameters(self, conf: ScriptConf) -> float | None:
-        """Return the base model's number of parameters, from the size of its safetensors; None if S3 has none.
+        """Return the base model's number of parameters, from the size of its safetensors files in S3.
 
-        Only the files of save_pretrained count. Some models have the same weights in other files beside them.
+        The result is None if the run has no input `model`, or if the input has no such files. Only the files that
+        `save_pretrained` of Transformers writes are counted, because some models have further files with the same
+        weights.
         """
         prefix = conf.inputs.get("model")
         if prefix is None:

@@ -50,11 +50,13 @@ def fine_tune_pipeline(
     """Return a DAG that checks the data, fine-tunes, compares the model with the base model, and registers it.
 
     Args:
-        dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
+        dag_id: the DAG's id. Write `dag_id=` in the DAG file itself: Airflow ignores a file that does not
+            contain the text `dag`.
         aws_conn_id: the connection of all tasks.
         schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
-        defaults: defaults of the form's fields, by the names of the REST conf: base_model, train_data, method, ...
+        defaults: defaults of the form's fields, by the names of the REST conf: base_model, train_data,
+            method, ...
 
     Raises:
         SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them.

@@ -66,7 +66,7 @@ def script_training_spec(
 
 
 def _cluster(conf: ScriptConf) -> dict[str, Any]:
-    """Return the fields of `TrainingJobSpec` for instances, limits and waiting.
+    """Return the fields of `TrainingJobSpec` that define the cluster and its limits; see `training_cluster`.
 
     If the conf has instance groups, they replace the instance type and count.
     """

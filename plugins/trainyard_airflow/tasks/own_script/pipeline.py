@@ -33,7 +33,8 @@ class ScriptRecipe:
     Attributes:
         preflight: class of the first task. Its `form` declares the DAG's params. Its `resolve` returns the
             params of a `ScriptConf`.
-        check: creates a task between `preflight` and `train` that starts no job; None = no such task.
+        check: creates a task that starts no job, and that runs between `preflight` and `train`; None = no such
+            task.
     """
 
     preflight: type[ScriptPreflightOperator] = ScriptPreflightOperator

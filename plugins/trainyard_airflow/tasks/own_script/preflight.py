@@ -44,7 +44,10 @@ class ScriptPreflightOperator(PreflightOperator):
     form: ClassVar = FORM
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return (the unchanged params, None), because the planner has no model of a user's script."""
+        """Return the params unchanged, and None in place of an `AutoChoice`.
+
+        Nothing is chosen automatically, because the planner has no model of a user's script.
+        """
         return dict(params), None
 
     def conf(self, params: Mapping[str, Any]) -> ScriptConf:
@@ -85,7 +88,7 @@ class ScriptPreflightOperator(PreflightOperator):
             yield from error.findings
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings for scripts and data that are missing or must not be read."""
+        """Yield findings for scripts and data that are missing or invalid, or that the run is not allowed to use."""
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.tasks.own_script.script_folder import script_findings
 
@@ -166,7 +169,7 @@ class ScriptPreflightOperator(PreflightOperator):
 
 
 def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
-    """Return the conf; None if it is invalid, which `plan` reports."""
+    """Return the conf, or None if it is invalid. The errors are reported by `ScriptPreflightOperator.plan`."""
     try:
         return ScriptConf.from_mapping(params)
     except SpecError:
@@ -189,7 +192,10 @@ def _valid_training(conf: ScriptConf) -> TrainingJobSpec | None:
 
 
 def _unset_evaluation(conf: ScriptConf, *, paths: RunPaths, role: str) -> ProcessingJobSpec | None:
-    """Return the evaluation with placeholders for the training's result; None if the run has no evaluation script."""
+    """Return the spec of the evaluation job, with placeholders for the training's result.
+
+    Return None if the run has no evaluation script.
+    """
     trained = {
         "model_artifact": f"{paths.output}/model.tar.gz",
         "instance_type": conf.instance_type,

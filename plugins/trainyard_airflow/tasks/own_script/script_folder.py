@@ -41,7 +41,10 @@ def script_findings(
     training: TrainingJobSpec | None = None,
     project: Path,
 ) -> Iterator[Finding]:
-    """Yield the findings on a source folder: it is missing or must not be read, or a file is missing or invalid.
+    """Yield the findings on a source folder and its files.
+
+    There are findings for a folder that is missing or that a run may not send to its jobs, and for files that
+    are missing or invalid.
 
     Args:
         clients: clients of the run's connection.
@@ -131,7 +134,8 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
     """Yield a finding if the folder must not be sent, because it may have credentials or Airflow's own files.
 
     Raises:
-        SpecError: a list in the connection's extra is malformed.
+        SpecError: `trainyard.source_roots` or `trainyard.private_folders` in the connection's extra is not a
+            list of absolute folders.
     """
     real, home = (Path(os.path.realpath(each)) for each in (folder, project))
     files = readable_files(clients)

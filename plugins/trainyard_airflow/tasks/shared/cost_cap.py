@@ -22,8 +22,8 @@ def cap_left_usd(
 ) -> float | None:
     """Return the USD that all jobs of the context's task may cost; None if the run has no cap.
 
-    The settled jobs of the run's other tasks are deducted. The task's own earlier attempts are not; they are deducted
-    when the next attempt is created.
+    The cost of the settled jobs of the run's other tasks is deducted. A job is settled if it no longer costs
+    money. The cost of the task's own earlier attempts is deducted later, when the next attempt is created.
 
     Args:
         context: the task's context.

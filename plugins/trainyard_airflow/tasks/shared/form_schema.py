@@ -57,8 +57,8 @@ def exactly(pattern: str) -> str:
 def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with a minimum and maximum for every number, and a maximum length for every text.
 
-    The schema also rejects NaN. A validator finds NaN within any bounds, even contradictory ones. The schema
-    therefore rejects each number that it finds to be both >= 1 and <= 0: this is true only of NaN.
+    The schema also rejects NaN. For a validator, NaN is within any bounds, even contradictory ones. The schema
+    therefore rejects each number that satisfies both >= 1 and <= 0 in the validator. Only NaN does.
 
     Args:
         name: the param's name, which selects the bounds in `trainyard.specs.limits`.
@@ -127,11 +127,11 @@ class Form:
         """Return the form with other defaults.
 
         Args:
-            defaults: values by the fields' names; the form's own defaults of other fields stay.
-            subject: subject of the error.
+            defaults: values by the fields' names. All other fields keep the form's own defaults.
+            subject: first words of the error's message; they name the object with the wrong defaults.
 
         Raises:
-            SpecError: there are unknown names, or values that the form would reject; it lists all of them.
+            SpecError: there are unknown names, or values that the form would reject; the error lists all of them.
         """
         params = self.params()
         unknown = [

@@ -54,7 +54,7 @@ class TaskFacts:
         """Yield the task's jobs, oldest attempt first.
 
         Args:
-            artifact_sha256: SHA-256 of the last attempt's model.tar.gz, for its record; or None.
+            artifact_sha256: SHA-256 of the last attempt's model.tar.gz, stored in that attempt's record; or None.
         """
         result = (
             self.result if isinstance(self.result, Mapping) else {}

@@ -68,7 +68,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of_any(context: Context) -> RunState[BaseRunConf]:
-        """Return the state of any run, from the result of `preflight`.
+        """Return the state of a run with any type of conf, from the result of `preflight`.
 
         Raises:
             ContractError: as `of`.

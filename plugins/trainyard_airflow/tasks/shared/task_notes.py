@@ -19,10 +19,10 @@ FAILURE_XCOM_KEY = "failure"
 
 
 def note_start(context: Context) -> None:
-    """Push an XCom with the start (epoch seconds) and the number of the current try.
+    """Push an XCom with the current try's start time (epoch seconds) and number.
 
-    Airflow calls this `on_execute_callback` at the start of a try, and again after each deferral, with a new
-    start. The first start of a try is kept.
+    This function is an `on_execute_callback`. Airflow calls it at the start of a try and after each deferral.
+    After a deferral, Airflow reports a later start time. The XCom keeps the first start time of the try.
     """
     ti: Any = context["ti"]
     # Without its index, a mapped task would get the notes of all its siblings.

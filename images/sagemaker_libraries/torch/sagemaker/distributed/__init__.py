@@ -1,1 +1,1 @@
-"""Distributed parts of the library."""
+"""Sharded checkpoints (`checkpoint`); part of the replacement of SageMaker's model parallel library (SMP)."""

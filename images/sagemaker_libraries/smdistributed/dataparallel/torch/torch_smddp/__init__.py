@@ -1,4 +1,7 @@
-"""Backend `smddp` of torch.distributed, registered by this import; its collectives use NCCL or gloo."""
+"""Backend `smddp` of torch.distributed; its collectives use NCCL or gloo.
+
+Importing this package registers the backend.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,15 @@ _groups: list[ProcessGroup] = []
 
 
 def save(state_dict: dict[str, Any], **settings: Any) -> None:
-    """Save a state dict; every rank must call it."""
+    """Save a state dict. Every rank must call this function."""
     dcp.save(state_dict, **known(settings, "storage_writer"))
 
 
 def async_save(state_dict: dict[str, Any], **settings: Any) -> None:
-    """Start saving in the background, after waiting for the previous save; every rank must call it."""
+    """Save a state dict in the background, after waiting for the previous save.
+
+    Every rank must call this function.
+    """
     maybe_finalize_async_calls(blocking=True)
     if not _groups:
         _groups.append(dist.new_group(backend="gloo"))
@@ -34,7 +37,10 @@ def maybe_finalize_async_calls(
     blocking: bool = True,
     process_group: ProcessGroup | None = None,  # noqa: ARG001 part of the interface
 ) -> list[int]:
-    """Return the indices of the finished saves; if `blocking`, wait for all saves."""
+    """Finalize the finished asynchronous saves, and return their indices in the list of pending saves.
+
+    If `blocking`, wait for all pending saves first.
+    """
     done = [place for place, each in enumerate(_under_way) if blocking or each.done()]
     for place in done:
         _under_way[place].result()
