@@ -12,6 +12,7 @@ TRAINYARD := $(PY) -m trainyard
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)/tools:$(CURDIR)/tests/oracle
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
+COMPILED := $(VENV)/compiled
 # Four test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 4 --dist loadscope --no-loadscope-reorder
 ENGINE_TESTS := tests/sagemaker_engine tests/contract tests/clients
@@ -76,7 +77,7 @@ mwaa: wheels ## put plugins.zip and requirements.txt for Amazon MWAA into dist/m
 	@cd dist && $(PYTHON) -m zipfile -c mwaa/plugins.zip trainyard-*.whl
 	@cd dist && printf '/usr/local/airflow/plugins/%s\n' trainyard-*.whl > mwaa/requirements.txt && ls mwaa/*
 
-test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
+test: $(COMPILED) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)
 
 test-quick: $(DEV_READY) ## run the tests that start no engine, Airflow or training: the edit loop  [ARGS='-k shard']
@@ -88,7 +89,7 @@ test-engine: $(DEV_READY) ## run the engine's own tests  [ARGS='-k s3']
 test-product: $(DEV_READY) ## run the tests without the engine's own  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ENGINE_TESTS:%=--ignore=%) $(ARGS)
 
-test-all: $(DEV_READY) ## run all tests, including the slow ones, on every engine image
+test-all: $(COMPILED) ## run all tests, including the slow ones, on every engine image
 	$(PY) -m pytest $(BESIDE) $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
@@ -129,3 +130,8 @@ $(RUN_READY): requirements.txt
 $(DEV_READY): requirements.txt requirements-dev.txt
 	@$(PYTHON) include/trainyard/stack/bootstrap.py requirements.txt requirements-dev.txt
 	@touch $(RUN_READY) $@
+
+# Bytecode of everything that tests import. Without it, each of the test processes would compile the same modules.
+$(COMPILED): $(DEV_READY)
+	@$(PY) -m pytest --collect-only -q >/dev/null || true
+	@touch $@

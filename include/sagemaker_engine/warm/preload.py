@@ -44,7 +44,8 @@ def preload() -> None:
     Raises:
         RuntimeError: An import started a thread, which would make forks unsafe.
     """
-    with _variable("OPENBLAS_NUM_THREADS", "1"):  # OpenBLAS starts its threads when it is loaded.
+    # OpenBLAS starts its threads when it is loaded.
+    with _variable("OPENBLAS_NUM_THREADS", "1"), _bytecode_is_kept():
         for name in MODULES:
             _import(name)
         _preload_toolkits()
@@ -119,6 +120,20 @@ def _keep_stores() -> None:
         return found
 
     setattr(handler, "next_rendezvous", next_rendezvous)  # noqa: B010  (mypy rejects an assignment)
+
+
+@contextlib.contextmanager
+def _bytecode_is_kept() -> Iterator[None]:
+    """Let imports write their bytecode, although PYTHONDONTWRITEBYTECODE is set for the jobs' programs.
+
+    Compiling all modules anew takes twice as long as importing them. uv does not compile what it installs.
+    """
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 @contextlib.contextmanager
