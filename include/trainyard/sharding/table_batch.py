@@ -1,4 +1,7 @@
-"""Batches of table readers, and column types of text files; the types may change during reading."""
+"""Batches of rows that the readers of tables return, and the types of a table's columns.
+
+In text files, a later row may need another type than the rows before it, so a type can change during reading.
+"""
 
 from __future__ import annotations
 

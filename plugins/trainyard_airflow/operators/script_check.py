@@ -103,7 +103,8 @@ def _silence(scripts: Path, output: str) -> Finding:
     lines = output.strip().splitlines()
     return Finding(
         where=str(scripts),
-        what="has scripts whose check of the hyperparameters fails, and would also fail in the container",
+        what=f"has scripts that cannot check hyperparameters, because their program {JUDGE} crashes; "
+        "it would also crash in the container",
         got=f"{lines[-1]!r} as the last line of the output" if lines else "no output",
         next_step=f"run `python -m {JUDGE}` in this folder and read its output",
     )
