@@ -38,8 +38,8 @@ def test_refusal_has_what_is_spent_by_whom_and_what_is_left() -> None:
 
     assert finding is not None
     assert finding.got == (
-        "a cost of up to $10.00 for this run; $81.50 spent and $15.00 reserved by unfinished runs: "
-        "$61.50 in 2 runs of DAG train (ana), $20.00 in 1 run of DAG nightly, $15.00 in 1 run of DAG tune (bo)"
+        "a cost of up to $10.00 for this run, in addition to $81.50 spent and $15.00 reserved by unfinished runs, "
+        "namely $61.50 in 2 runs of DAG train (ana), $20.00 in 1 run of DAG nightly, $15.00 in 1 run of DAG tune (bo)"
     )
     assert finding.allowed == "$3.50 left of $100.00"
     assert finding.next_step is not None

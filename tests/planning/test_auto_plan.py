@@ -134,8 +134,8 @@ def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> 
     )
     for count in (1, 2, 4, 8, 16):
         assert (
-            f" {count} x ml.p5.48xlarge: does not fit, because each accelerator has 74.1 GiB but needs at least 1.1"
-            in said
+            f" {count} x ml.p5.48xlarge: cannot hold the model, because each accelerator has 74.1 GiB but "
+            "needs at least 1.1" in said
         )
     assert f"optimizer state; dp_replicate {16 * 8}, recompute none" in said
 

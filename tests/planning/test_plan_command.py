@@ -97,7 +97,7 @@ def test_the_documented_example_is_planned(capsys: pytest.CaptureFixture[str]) -
     assert main([str(DOCUMENTED)]) == PLANNED
     said = capsys.readouterr().out
     assert "cheapest within 24.0 h" in said
-    assert "1 x ml.g5.48xlarge: does not fit" in said
+    assert "1 x ml.g5.48xlarge: cannot hold the model" in said
 
 
 def test_a_runs_conf_is_printed_with_the_choices_of_the_planner(

@@ -310,7 +310,7 @@ REJECTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "too large": (
         {**LLAMA70, "instance_types": [G5_8, P5], "max_instances": 4},
         f"1 x {G5_8}",
-        "does not fit, because each accelerator has 20.9 GiB but needs at least",
+        "cannot hold the model, because each accelerator has 20.9 GiB but needs at least",
     ),
     "one accelerator is too small": (
         {"num_parameters": 1.5e9, "instance_types": [G5_1, G5_4]},
@@ -379,8 +379,8 @@ def test_nothing_fits_is_an_error_with_every_reason() -> None:
         plans(**LLAMA70, instance_types=[G5_1, G5_4])
 
     message = str(caught.value)
-    assert f"1 x {G5_1}: does not fit" in message
-    assert f"1 x {G5_4}: does not fit" in message
+    assert f"1 x {G5_1}: cannot hold the model" in message
+    assert f"1 x {G5_4}: cannot hold the model" in message
 
 
 def test_small_types_are_planned_one_at_a_time_and_the_largest_in_numbers() -> None:

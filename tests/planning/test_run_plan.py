@@ -412,7 +412,9 @@ def test_wrong_csv_options_are_refused_by_their_place() -> None:
     options = {"csv_options": {"delimeter": ";"}}
     web, code = ({"source": f"s3://b/{name}/", "weight": 1} for name in ("web", "code"))
     mixture = {"web": web, "code": code | options}
-    unsupported = "problem(s) to fix before anything starts\n  1. {}.delimeter: is not supported"
+    unsupported = (
+        "problem(s) to fix before anything starts\n  1. {}.delimeter: is an unknown option"
+    )
 
     assert unsupported.format("csv_options") in refusal(**options)
     assert unsupported.format("csv_options") in refusal(

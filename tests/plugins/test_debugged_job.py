@@ -113,7 +113,7 @@ def test_a_profiler_that_is_off_gets_no_address(members: dict[str, Any] | None) 
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        (TWO_RANKS, "checkpoints of a distributed job: the service never evaluates"),
+        (TWO_RANKS, "checkpoints of a distributed job: SageMaker never evaluates"),
         (
             {
                 "enable_network_isolation": True,
@@ -224,7 +224,7 @@ def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -
 def test_more_rules_than_the_service_takes_are_refused_before_anything_is_sent() -> None:
     many = [{**RULE, "RuleConfigurationName": f"overfit-{n}"} for n in range(21)]
     with pytest.raises(
-        SpecError, match=r"(?s)rules: has more rules.*21.*at most 20.*rules of the task watch_rules"
+        SpecError, match=r"(?s)rules: has more rules.*21.*at most 20.*Trainyard's own rules"
     ):
         asked(rules=many)
     with pytest.raises(SpecError, match="profiler_rules: has more rules"):

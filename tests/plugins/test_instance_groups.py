@@ -151,7 +151,10 @@ def test_preflight_plans_for_all_groups(preflight: Any) -> None:
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["gpu"]}}},
             "inputs.train.instance_groups: names a group that is not an instance group of this job; got 'gpu'",
         ),
-        ({"instance_groups": [FEED, {**FEED}]}, "instance_groups: have a name twice"),
+        (
+            {"instance_groups": [FEED, {**FEED}]},
+            "instance_groups: contain several groups with the same name",
+        ),
     ],
     ids=["no group of the distribution", "warm pool", "channel", "names"],
 )

@@ -644,7 +644,7 @@ def test_interval_column_is_refused_with_its_type(tmp_path: Path, store: Store) 
 def test_parquet_column_that_a_later_file_adds_is_refused(tmp_path: Path, store: Store) -> None:
     pq.write_table(pa.table({"x": range(9)}), tmp_path / "2023.parquet")
     pq.write_table(pa.table({"x": range(9), "late": [1.5] * 9}), tmp_path / "2024.parquet")
-    with pytest.raises(DataError, match=r"where: 2024.parquet\s+got: late \(double\)"):
+    with pytest.raises(DataError, match=r"where: 2024.parquet\s+got: 'late' \(double\)"):
         store.shard(tmp_path)
 
 

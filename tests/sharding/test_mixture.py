@@ -95,7 +95,7 @@ def test_sources_that_cannot_be_mixed_are_named_together(store, tmp_path):
     assert "data_mixture.table: is a table, but a mixture consists of tokens" in told
     assert "set data_mixture.table.text_column to the column with the text" in told
     assert (
-        "data_mixture.web: has another vocabulary than data_mixture.ids; got 'bytes' (257 ids"
+        "data_mixture.web: has another vocabulary than data_mixture.ids; got vocabulary 'bytes' of size 257"
         in told
     )
     assert "data_mixture.web2: has the same content as data_mixture.web;" in told

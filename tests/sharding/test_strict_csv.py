@@ -66,7 +66,7 @@ def test_delimiter_at_the_ends_of_lines_is_refused(tmp_path: Path, store: Store)
     (tmp_path / "t.csv").write_text("id,kind\n" + "".join(f"{at},q,\n" for at in range(ROWS)))
     for options in PATHS:
         error = refusal(store, tmp_path / "t.csv", "more fields than", csv_options=options)
-        assert "delimiters at the ends of lines" in (error.next_step or "")
+        assert "if the lines end with a delimiter" in (error.next_step or "")
 
 
 HEADERLESS = {

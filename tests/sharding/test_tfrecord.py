@@ -307,7 +307,7 @@ BAD_ROWS: dict[str, tuple[bytes, str]] = {
     "cut-message": (example({"x": "text"})[:-1], "invalid record: a protocol buffer is cut off"),
     "not-utf-8": (example({"x": b"caf\xe9"}), "feature 'x' is not UTF-8"),
     "two-texts": (example({"x": ["a", "b"]}), "invalid value in feature 'x': 2 values"),
-    "numbers": (example({"x": 1.5}), "wrong type: 'x' is a string"),
+    "numbers": (example({"x": 1.5}), "wrong type: 'x' must be a string"),
     "twice": (example({"x": "a"}) * 2, "two values: column 'x'"),
 }
 

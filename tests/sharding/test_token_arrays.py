@@ -332,7 +332,7 @@ def test_lists_of_other_values_in_json_are_bad_rows(
         lines.write(json.dumps({"input_ids": wrong}) + "\n")
     with pytest.raises(DataError) as caught:
         store.shard(tmp_path, text_column="input_ids", **IDS)
-    assert ":301: wrong type: 'input_ids' is a list of whole numbers" in str(caught.value)
+    assert ":301: wrong type: 'input_ids' must be a list of whole numbers" in str(caught.value)
 
 
 def test_empty_lists_are_bad_rows(tmp_path: Path, store: Store, documents: Documents) -> None:

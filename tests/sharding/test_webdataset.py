@@ -320,7 +320,7 @@ def test_a_class_that_is_not_a_number_is_a_bad_row(tmp_path: Path, store: Store)
     pack(tmp_path / "rows.tar", [*members, ("x.cls", b"dog")])
     with pytest.raises(DataError, match="too many rows") as caught:
         store.shard(tmp_path / "rows.tar", target_column="cls")
-    assert "rows.tar:21: wrong type: 'cls' is a number, got 'dog'" in str(caught.value)
+    assert "rows.tar:21: wrong type: 'cls' must be a number, got 'dog'" in str(caught.value)
 
 
 def test_a_column_of_images_is_refused_unless_it_is_ignored(tmp_path: Path, store: Store) -> None:

@@ -188,7 +188,7 @@ def test_what_has_no_place_says_what_to_do(name: str) -> None:
         ({"mpi": ON, "torch_distributed": ON}, "got mpi + torch_distributed"),
         (
             {"parameter_server": ON, "mpi": ON},
-            "enables strategies that cannot be combined: the toolkit would use only one of them",
+            "enables strategies that cannot be combined, because the toolkit would use only one of them",
         ),
         (
             {"multi_worker_mirrored_strategy": ON, "parameter_server": ON},
@@ -234,7 +234,7 @@ def test_a_key_of_smp_v1_gets_what_version_2_has_instead(key: str) -> None:
             smp_v2(hybrid_shard_degree=2, context_parallel_degree=4),
             "got 4 with hybrid_shard_degree 2; allowed: at most 2",
         ),
-        (smp_v1(hybrid_shard_degree=4), "version 1 has sharded_data_parallel_degree"),
+        (smp_v1(hybrid_shard_degree=4), "keep version 1 and write sharded_data_parallel_degree"),
         (smp_v1(pipeline="fast"), "interleaved, simple, _only_forward"),
         (smp_v1(memory_weight=1.5), "a number of at least 0, at most 1"),
         (smp_v1(tensor_parallel_degree=2), "above 1 needs ddp"),

@@ -123,7 +123,7 @@ def test_text_from_a_form_is_read() -> None:
         ),
         (
             {"shard_instance_count": 2},
-            "shard_instance_count: needs an s3:// source, because the instances cannot read this one",
+            "shard_instance_count: needs an s3:// source, because the instances of a sharding job read from S3 only",
         ),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "num_shards": 5},

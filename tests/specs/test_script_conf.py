@@ -195,7 +195,9 @@ def test_evaluation_has_at_most_the_volume_of_its_types_disks() -> None:
 
     assert plan is not None
     assert plan.volume_size_gb == 250
-    with pytest.raises(SpecError, match=r"evaluation_volume_size_gb: .* local disks .*at most 250"):
+    with pytest.raises(
+        SpecError, match=r"evaluation_volume_size_gb: .* local disks, .*at most 250"
+    ):
         plan_script({**SCRIPT, **measured, "evaluation_volume_size_gb": 251})
 
 

@@ -93,7 +93,9 @@ def test_a_wrong_test_is_refused_with_the_place() -> None:
 
 
 def test_more_instances_than_the_training_are_refused() -> None:
-    with pytest.raises(SpecError, match="smoke_instance_count: is more than the training has"):
+    with pytest.raises(
+        SpecError, match="smoke_instance_count: is larger than the training's instance count"
+    ):
         of_script(smoke_hyperparameters={}, smoke_instance_count=5)
 
 

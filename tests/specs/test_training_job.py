@@ -61,7 +61,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"instance_type": None, "instance_groups": [*GROUPS, GROUPS[0]]},
-            "instance_groups: have a name twice; got 'a'; give each group its own name",
+            "instance_groups: contain several groups with the same name; got 'a'; give each group its own name",
         ),
         (
             {
@@ -76,7 +76,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"volume_size": 0}, "volume_size: is too small"),
         (
             {"instance_type": "ml.g5.xlarge", "volume_size": 251},
-            "volume_size: is larger than the local disks of the instance type",
+            "volume_size: is larger than the instance type's local disks",
         ),
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
@@ -136,7 +136,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"subnets": ["subnet-1"]},
-            "got only subnets subnet-1; allowed: both or neither; set security_group_ids, or remove",
+            "got only subnets: subnet-1; allowed: both or neither; set security_group_ids, or remove",
         ),
         (
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["a"]}}},

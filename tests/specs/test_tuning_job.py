@@ -187,7 +187,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"training": {"forward_sigterm": True}},
-            "it needs container_entry_point, so a stopped trial's ranks receive no SIGTERM; remove it",
+            "it needs container_entry_point, so a stopped trial's ranks receive no SIGTERM); remove forward_sigterm",
         ),
         (
             {"training": {"rules": [{"RuleConfigurationName": "x"}]}},
@@ -200,7 +200,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
                     "training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"
                 }
             },
-            "training.training_plan: is not supported in a tuning job: SageMaker runs no searches",
+            "training.training_plan: is not supported in a tuning job (SageMaker runs no searches",
         ),
         (
             {"training": {"environment": {f"V{n}": "1" for n in range(49)}}},

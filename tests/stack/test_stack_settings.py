@@ -110,7 +110,7 @@ def test_masking_the_engines_secret_leaves_the_words_of_a_log(home: Home) -> Non
     masker = SecretsMasker()
     masker.add_mask(connection["password"])
     masker.add_mask(connection["extra"])
-    line = "local_rank: 0 of localhost, engine ready, no local runtime replaces image 'test'"
+    line = "local_rank: 0 of localhost, engine ready, no local runtime emulates image 'test'"
 
     assert masker.redact(line) == line
     assert masker.redact(f"key {connection['password']}") == "key ***"

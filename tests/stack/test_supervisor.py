@@ -117,6 +117,7 @@ def test_last_lines_of_a_log_fit_into_an_error(tmp_path: Path) -> None:
     error = TrainingRunError("died", got=f"was killed by SIGKILL; last lines:\n{last_lines(log)}")
 
     assert str(error.got).endswith("the reason")
+    assert last_lines(log).splitlines()[0].startswith("11 "), "only whole lines"
 
 
 def test_stop_leaves_nothing_of_any_component(supervisor: Supervisor, tmp_path: Path) -> None:

@@ -625,7 +625,7 @@ def test_adapter_over_an_earlier_whole_model_is_refused(server: RankServer, fold
     assert job.run() == 1
 
     failure = (job.place / "output" / "failure").read_text()
-    assert "the channel init has a whole model" in failure
+    assert "channel 'init' has a whole model" in failure
     assert "set artifact to 'merged'" in failure
 
 

@@ -39,6 +39,6 @@ def divergence(
     return NonFiniteError(
         f"in {steps} {seen if math.isfinite(loss) else f'the mean loss is {loss}'}; learning rate "
         f"{float(logs['learning_rate']):g}, precision {hp.precision}, clip_norm {hp.clip_norm:g}. All checkpoints are "
-        "from earlier steps. Lower learning_rate, raise warmup_steps, set clip_norm 1 and precision bf16 or fp32, "
-        "or check the data for invalid samples"
+        "from earlier steps. Lower learning_rate, raise warmup_steps, set clip_norm to 1, set precision to bf16 or "
+        "fp32, or check the data for invalid samples"
     )

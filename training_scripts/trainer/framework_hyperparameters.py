@@ -81,7 +81,7 @@ def refuse_initial_weights(channels: Container[str], *, script: str) -> None:
     """
     if CHANNEL in channels:
         raise DataError(
-            f"channel {CHANNEL} has initial weights, which {script} does not read; remove the channel, or use "
+            f"channel {CHANNEL!r} has initial weights, which {script} does not read; remove the channel, or use "
             "train_ddp.py or train_fsdp.py"
         )
 

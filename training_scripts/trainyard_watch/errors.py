@@ -70,7 +70,7 @@ class NonFiniteError(TrainerError):
         return cls(
             f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's sample order) {seen}; "
             f"{settings}. All checkpoints are from earlier steps. Lower learning_rate, raise "
-            "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or check the data for invalid samples"
+            "warmup_steps, set clip_norm to 1, set precision to bf16 or fp32, or check the data for invalid samples"
         )
 
 

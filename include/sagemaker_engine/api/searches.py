@@ -105,7 +105,7 @@ def stop_search(
         request_stop(tables, row, kind, at=at)
     except SearchNotRunningError as error:
         raise ValidationError(
-            f"The request was rejected because the {noun} is in status {error}."
+            f"The request was rejected because the {noun} is in status {error.status}."
         ) from error
 
 

@@ -58,7 +58,7 @@ def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[Chan
             files = read_manifest(location, objects)
         case other:
             raise InputDataError(
-                f"channel {channel['ChannelName']} has S3DataType {other}; allowed: S3Prefix, ManifestFile, and with "
+                f"channel {channel['ChannelName']!r} has S3DataType {other}; allowed: S3Prefix, ManifestFile, and with "
                 "InputMode Pipe also AugmentedManifestFile"
             )
     if not files:
@@ -77,7 +77,7 @@ def s3_source(channel: Mapping[str, Any]) -> dict[str, Any]:
     if "S3DataSource" not in source:
         kind = next(iter(source), "nothing")
         raise InputDataError(
-            f"channel {channel['ChannelName']} reads from {kind}; the local engine mounts no "
+            f"channel {channel['ChannelName']!r} reads from {kind}, but the local engine mounts no "
             "file systems. Put the data into S3 and use S3DataSource"
         )
     found: dict[str, Any] = source["S3DataSource"]
@@ -151,8 +151,8 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
-                f"manifest {location.uri} has the entry {entry!r}, but every entry after the first must be a non-empty "
-                "string: the part of an object's URI that follows the prefix in the first entry"
+                f"manifest {location.uri} has {entry!r} as an entry, but every entry after the first must be a "
+                "non-empty string: the part of an object's URI that follows the prefix in the first entry"
             )
         key = prefix.key + entry
         try:

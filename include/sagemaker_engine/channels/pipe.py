@@ -81,7 +81,7 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
     names = source.get("AttributeNames") or []
     if not names:
         raise InputDataError(
-            f"channel {channel['ChannelName']} needs AttributeNames for its augmented manifest"
+            f"channel {channel['ChannelName']!r} needs AttributeNames for its augmented manifest"
         )
     lines = []
     for number, text in enumerate(read_bytes(location, objects).decode().splitlines(), start=1):

@@ -52,7 +52,8 @@ def read_plan(document: Any) -> tuple[list[Fault], Schedule | None]:
         return _faults(document), None
     if not isinstance(document, Mapping):
         raise FaultError(
-            f"faults: got {_kind(document)}; give a list of faults, or an object with `faults`, a schedule or both"
+            f"faults: got {_kind(document)}; give a list of faults, "
+            "or an object with `faults`, with a schedule, or with both"
         )
     _check_keys("schedule", document, [*_SCHEDULE, "faults"])
     faults = _faults(document.get("faults", []))

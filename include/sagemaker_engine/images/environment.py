@@ -128,7 +128,9 @@ class Watched:
             process.wait()
             raise
         if process.returncode != 0:
-            raise BuildError(f"{_why(self.log)} (full log: {self.log})")
+            raise BuildError(
+                f"a command of the build failed with `{_why(self.log)}` (full log: {self.log})"
+            )
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -139,7 +141,9 @@ class Watched:
                 is_over = _has_ended(process)
                 self._report_progress(lines.read())
                 if self.is_unwanted():
-                    raise BuildStoppedError(self.log.stem)
+                    raise BuildStoppedError(
+                        f"the build of {self.log.stem} was stopped, because no job needs it"
+                    )
                 if time.monotonic() > deadline:
                     raise BuildError(
                         f"a command of the build took longer than {self.limit_s:.0f} s (log: {self.log})"

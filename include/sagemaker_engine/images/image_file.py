@@ -250,7 +250,7 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
     for pattern, target in images.items():
         if target not in allowed:
             raise ImageFileError(
-                f"{path}: {pattern!r} is mapped to {target!r}; allowed: {', '.join(sorted(allowed))}"
+                f"{path}: {pattern!r} cannot be mapped to {target!r}; allowed: {', '.join(sorted(allowed))}"
             )
     return dict(images)
 

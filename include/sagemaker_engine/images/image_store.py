@@ -141,7 +141,9 @@ class ImageStore:
                 )
                 while not _take(lock.fileno()):
                     if is_unwanted():
-                        raise BuildStoppedError(image.name)
+                        raise BuildStoppedError(
+                            f"no job waits for the build of {image.name} any more"
+                        )
                     threading.Event().wait(LOOK_S)
             yield lock.fileno()
 

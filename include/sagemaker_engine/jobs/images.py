@@ -119,7 +119,7 @@ def resolve_image(
         )
     if owner is None and family not in FAMILIES:
         raise UnknownImageError(
-            f"no local runtime replaces image {uri!r} (repository {family!r}). "
+            f"no local runtime emulates image {uri!r} (repository {family!r}). "
             f"Known repositories: {', '.join(sorted(_runnable(images)))}. {_HOW_TO_MAP}"
         )
     return ImageRuntime(

@@ -69,7 +69,11 @@ class SearchPorts(Generic[Row, Job]):
 
 
 class SearchNotRunningError(Exception):
-    """The search has ended or is already stopping; the message is its status."""
+    """The search has ended or is already stopping."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(f"the search is in status {status}")
+        self.status = status
 
 
 def request_stop(tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, at: float) -> None:

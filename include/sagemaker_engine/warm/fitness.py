@@ -70,7 +70,7 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
                 kind = ProgramKind.COMMAND if argument == "-c" else ProgramKind.MODULE
                 if kind is ProgramKind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
                     raise UnfitError(
-                        f"module {rest[0]!r} inspects its interpreter, so it needs a fresh one"
+                        f"module {rest[0]!r} inspects its interpreter, so it must run in a new interpreter"
                     )
                 return Invocation(
                     kind=kind, target=rest[0], arguments=rest[1:], is_unbuffered=is_unbuffered
@@ -81,7 +81,7 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
                 raise UnfitError(f"a running interpreter cannot apply the option {argument!r}")
             case _:
                 return _script(argument, rest, is_unbuffered=is_unbuffered)
-    raise UnfitError("the command line has no script, module or command")
+    raise UnfitError("the command line has no script, -m module or -c code")
 
 
 def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocation:
@@ -104,7 +104,9 @@ def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None
         if name in READ_LATER or name.startswith("TORCHELASTIC_"):
             continue
         if name.startswith(READ_AT_START) and wanted.get(name) != own.get(name):
-            raise UnfitError(f"variable {name} has another value than in the warm parent")
+            raise UnfitError(
+                f"the environment variable {name} has a different value in the warm parent"
+            )
 
 
 def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
@@ -125,9 +127,11 @@ def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
             if name not in loaded:
                 continue
             if (dot and suffix in {"py", "pyc"}) or entry.name.endswith(".so"):
-                raise UnfitError(f"{entry.path} hides a loaded module")
+                raise UnfitError(f"{entry.path} has the name of a module that is already loaded")
             if not dot and Path(entry.path, "__init__.py").exists():
-                raise UnfitError(f"package {entry.path} hides a loaded package")
+                raise UnfitError(
+                    f"package {entry.path} has the name of a package that is already loaded"
+                )
 
 
 def package_stamps(import_path: Iterable[str]) -> dict[str, int]:

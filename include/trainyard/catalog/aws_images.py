@@ -63,7 +63,7 @@ class AwsImages:
             LookupError: AWS has no registry for the image in the region.
         """
         accounts = self.accounts[name.partition(":")[0]]
-        return f"{_of(accounts, region, f'region of {name}')}.dkr.ecr.{region}.{dns_suffix}/{name}"
+        return f"{_of(accounts, region, f'region of the image {name}')}.dkr.ecr.{region}.{dns_suffix}/{name}"
 
 
 @cache

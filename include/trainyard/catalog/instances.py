@@ -139,7 +139,7 @@ def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterat
     if volume_gb > largest_gb:
         yield Finding(
             where=where,
-            what="is larger than the local disks of the instance type, which the job uses instead of an EBS volume",
+            what="is larger than the instance type's local disks, which the job uses instead of an EBS volume",
             got=f"{volume_gb} GB on {instance_type}",
             allowed=f"at most {largest_gb} GB",
             next_step="lower it, or choose a type with larger local disks or with an EBS volume",

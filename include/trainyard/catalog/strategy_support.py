@@ -86,7 +86,7 @@ class SupportCondition:
                 "the support table has an unknown condition",
                 where=str(TABLE_FILE),
                 got=text,
-                allowed=", ".join(sorted(known)),
+                allowed=", ".join(sorted(known)) + (f" (before {sign!r})" if sign else ""),
                 next_step="correct the condition, or add its name to strategy_support.py",
             )
         values = tuple((found["value"] or "").split("|"))

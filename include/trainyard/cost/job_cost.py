@@ -107,7 +107,7 @@ def cluster_ceiling(
             f"{format_duration(max_run_s)} (on demand, {table.region}, {table.date})"
         )
         if use_spot_instances:
-            note += ", an upper bound, because spot instances cost less and waiting for them costs nothing"
+            note += "; this is an upper bound, because spot instances cost less and waiting for them costs nothing"
     return CostEstimate(
         ceiling_usd=_amount(max_run_s, count, price),
         price_usd_per_hour=price,

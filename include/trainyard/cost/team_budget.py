@@ -193,7 +193,7 @@ def over_budget(
     return Finding(
         where=BUDGETS,
         what=f"the budget of team {team} for {month} has too little left for this run",
-        got=f"{needed} for this run; {_spent(runs)}",
+        got=f"{needed} for this run{_spent(runs)}",
         allowed=f"{format_usd(left)} left of {format_usd(budget_usd)}",
         next_step=f"{cheaper}, start the run next month, or ask for a higher budget",
     )
@@ -204,14 +204,14 @@ def _cheaper(left: float) -> str:
 
 
 def _spent(runs: list[RunSpend]) -> str:
-    """Return the spent and reserved amounts and the largest spenders, in words."""
+    """Return the spent and reserved amounts and the largest spenders, in words that follow the run's cost."""
     if not runs:
-        return "nothing spent yet"
+        return "; nothing spent yet"
     spent = sum(each.spent_usd for each in runs)
     reserved = sum(each.reserved_usd for each in runs)
     parts = [f"{format_usd(spent)} spent"]
     parts += [f"{format_usd(reserved)} reserved by unfinished runs"] if reserved else []
-    return f"{' and '.join(parts)}: {_spenders(runs)}"
+    return f", in addition to {' and '.join(parts)}, namely {_spenders(runs)}"
 
 
 def _spenders(runs: list[RunSpend]) -> str:

@@ -386,7 +386,7 @@ def _too_slow(plan: EvaluationPlan) -> Finding:
         what="is too large to evaluate within evaluation_max_run_s",
         got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} on {plan.instance_type} "
         f"at {plan.tokens_per_s:,.0f} tokens/s",
-        allowed=f"{format_duration(plan.max_run_s)}",
+        allowed=f"at most {format_duration(plan.max_run_s)} (evaluation_max_run_s)",
         next_step=f"lower it, raise evaluation_max_run_s (to at most {LIMIT_S}), or set evaluation_instance_type "
         "to a faster type",
     )

@@ -106,7 +106,7 @@ def _end_findings(
     ]
     yield Finding(
         where="instance_type",
-        what=f"has too little memory for the end of the training: rank 0 loads {why}",
+        what=f"has too little memory for the end of the training, when rank 0 loads {why}",
         got=f"{format_bytes(needed)} to load on the host of {instance.name}",
         allowed=f"at most {format_bytes(usable)}",
         next_step=", or ".join(steps),

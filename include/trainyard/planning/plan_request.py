@@ -116,8 +116,8 @@ class PlanRequest(FromMapping):
             yield Finding(
                 where="model",
                 what="is set in several ways" if chosen else "is not set",
-                got=", ".join(chosen) or "nothing",
-                allowed="one of model, num_parameters, or num_layers with hidden_size and num_heads",
+                got=" and ".join(chosen) or "nothing",
+                allowed="either model, or num_parameters, or num_layers with hidden_size and num_heads",
             )
         elif chosen == ["num_layers"] and None in shape:
             yield Finding(

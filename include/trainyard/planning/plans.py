@@ -202,7 +202,7 @@ def _too_large(every: list[PlanCandidate]) -> str:
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (
-        f"does not fit, because each accelerator has {format_bytes(least.usable_bytes)} but needs at least "
+        f"cannot hold the model, because each accelerator has {format_bytes(least.usable_bytes)} but needs at least "
         f"{format_bytes(least.memory.total)} ({format_bytes(states)} of it for weights, gradients and optimizer state; "
         f"{least.mesh}, recompute {least.batching.recompute})"
     )

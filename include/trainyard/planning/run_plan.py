@@ -277,7 +277,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         return
     if known is None or not known.bf16_tflops:
         return
-    next_step = "set precision to bf16, unless the training needs the precision of fp32"
+    next_step = "set precision to bf16, unless the training needs fp32"
     if conf.precision == AUTO:
         lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
         next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all tiers train with one precision"
@@ -288,7 +288,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         got=f"{known.fp32_tflops:g} TFLOPS in fp32 and {known.bf16_tflops:g} in bf16 on {instance.accelerator}",
         next_step=next_step,
         severity=Severity.WARNING,
-        why="fp32 multiplies without tensor cores; if the image allows TF32, fp32 reaches half the speed of bf16",
+        why="fp32 does not use tensor cores, unless the image allows TF32, which is half as fast as bf16",
         source="NVIDIA's data sheets; include/trainyard/catalog/accelerators.csv",
     )
 

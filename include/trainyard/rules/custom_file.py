@@ -121,9 +121,9 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
             what=f"{file} has no function and no Rule dataclass named {name}",
             got=None
             if found is None
-            else "a class that is not a Rule dataclass"
+            else "a class with this name that is not a Rule dataclass"
             if isinstance(found, type)
-            else f"an object of type {type(found).__name__!r}",
+            else f"an object with this name, of type {type(found).__name__!r}",
             allowed=", ".join(own) or "def name(record, history): ...",
             next_step=did_you_mean(near),
         )

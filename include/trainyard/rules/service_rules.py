@@ -96,8 +96,8 @@ def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
     if debugger == Debugger.SERVICE and not is_watched:
         yield Finding(
             where="watch_rules",
-            what="is off, so nothing stops the training when SageMaker finds an issue, and the rules that only "
-            "Trainyard has are evaluated only after the training, for the report",
+            what="is off, so nothing stops the training when SageMaker finds an issue, and Trainyard's own rules are "
+            "evaluated only after the training, for the report",
             got='false with debugger "service"',
             allowed="true",
             next_step='set watch_rules to true, or debugger to "own"',

@@ -59,7 +59,7 @@ def image_uri(
             got=" ".join(each for each in (framework, framework_version, py_version) if each)
             + f" in {region} on {instance_type}"
             + (", with smdistributed.modelparallel" if has_model_parallel else ""),
-            next_step="set image_uri, or set framework_version to a supported version",
+            next_step="set image_uri, or choose a supported value",
         )
         raise SpecError(unknown, subject="image") from error
 

@@ -167,7 +167,7 @@ class TrainingPlanState:
                 where=place,
                 what=f"has too little time left, so {follows}",
                 got=f"{format_duration(left_s)} left in plan {self.name!r}, not counting the last "
-                f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
+                f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each of its time windows",
                 allowed=f"at least {format_duration(needed_s)}, the expected length of the training",
                 next_step="extend the plan, or add a tier on spot or on demand",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,

@@ -36,7 +36,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
             "a file has two columns of the same name",
             job_name="sharding",
             where=file.name,
-            got=", ".join(twice),
+            got=", ".join(map(repr, twice)),
             allowed="a different name for each column",
             next_step="rename one of them, or add the name to ignore_columns",
         )
@@ -75,8 +75,8 @@ def joined_schema(
             "a file has columns that the first file does not have",
             job_name="sharding",
             where=file.name,
-            got=", ".join(f"{name} ({schema.field(name).type})" for name in added),
-            allowed=", ".join(wanted.names),
+            got=", ".join(f"{name!r} ({schema.field(name).type})" for name in added),
+            allowed=", ".join(map(repr, wanted.names)),
             next_step="give all files the same schema, or select some files with a glob",
         )
     found = {field.name: plain_type(field.type) for field in schema}
@@ -86,7 +86,7 @@ def joined_schema(
         if field.name in found
     }
     different = [
-        f"{field.name} ({found.get(field.name) or 'missing'})"
+        f"{field.name!r} ({found.get(field.name) or 'missing'})"
         for field in wanted
         if joined.get(field.name) is None
     ]
@@ -96,7 +96,7 @@ def joined_schema(
             job_name="sharding",
             where=file.name,
             got=", ".join(different),
-            allowed=", ".join(f"{field.name} ({field.type})" for field in wanted),
+            allowed=", ".join(f"{field.name!r} ({field.type})" for field in wanted),
             next_step="give all files the same schema, or select some files with a glob",
         )
     return pa.schema(list(joined.items()))

@@ -97,9 +97,9 @@ def check_header(
             where=file.name,
             got=f"{width} fields",
             allowed=f"{len(names)} fields: {', '.join(names)}",
-            next_step="add the missing names to the header line; or name every field in csv_options: "
-            '{"header": 0, "names": ["a", "b", "c"]}, or {"header": null, "names": [...]} if the file has no header; '
-            "or remove the delimiters at the ends of lines",
+            next_step="add the missing names to the header line, or name every field in csv_options: "
+            '{"header": 0, "names": ["a", "b", "c"]}; if the file has no header, set {"header": null, "names": [...]}; '
+            "if the lines end with a delimiter, remove it",
         )
 
 

@@ -52,7 +52,9 @@ def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
         near = near_matches(name, list(CSV_OPTIONS))
         yield Finding(
             where=f"csv_options.{name}",
-            what="is not supported, because sharding reads all rows as text and derives the columns' types itself",
+            what="is an unknown option"
+            if near
+            else "is not supported, because sharding reads all rows as text and derives the columns' types itself",
             allowed=", ".join(sorted(CSV_OPTIONS)),
             next_step=did_you_mean(near[:1]) or "remove it",
         )
@@ -60,12 +62,13 @@ def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
     for name in sorted(wrong):
         got, rule = options[name], _RULES[name]
         near = [each for each in near_matches(str(got), rule.names) if _is_valid(name, each)]
+        as_text = f"write it as text: {json.dumps(near[0])}" if near[:1] == [str(got)] else None
         yield Finding(
             where=f"csv_options.{name}",
             what="is not valid",
             got=repr(got),
             allowed=rule.allowed,
-            next_step=did_you_mean(near[:1]) or rule.next_step,
+            next_step=as_text or did_you_mean(near[:1]) or rule.next_step,
         )
     yield from _pattern_findings(options)
     if not wrong:

@@ -156,7 +156,7 @@ def typed_rows(
         parsed.append(values)
         for at in wrong:
             text = strings[at].as_py()[:50]
-            faults[at] = f"wrong type: column {field.name!r} is {field.type}, got {text!r}"
+            faults[at] = f"wrong type: column {field.name!r} must be {field.type}, got {text!r}"
     batch = pa.RecordBatch.from_arrays(parsed, schema=schema)
     if faults:
         batch = batch.filter(pa.array([at not in faults for at in range(len(batch))], pa.bool_()))

@@ -249,7 +249,7 @@ class JsonlTable(ChangingSchema):
         elif isinstance(value, int | float) and not isinstance(value, bool):
             return self._number(field, value)
         expected = _EXPECTED.get(field.type, "a number")
-        raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
+        raise ValueError(f"wrong type: {field.name!r} must be {expected}, got {str(value)[:50]!r}")
 
     def _number(self, field: pa.Field, value: Any) -> int | float:
         """Return a number as an int or a float, to fit the column's type.

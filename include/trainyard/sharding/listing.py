@@ -366,8 +366,8 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
                 "and its files may include those of earlier versions",
                 job_name="sharding",
                 where=uri,
-                got=f"{table / log_folder}/",
-                allowed="a source without the log of a table; sharding reads all files and does not use such a log",
+                got=f"the table's log in {table / log_folder}/",
+                allowed="a source without such a log, because sharding reads all files and does not use the log",
                 next_step=f"export the current version, for example with {kind.remedy}, and set source to the export",
             )
 
@@ -626,7 +626,7 @@ def _check_packed(source: Source, files: list[SourceFile], data_format: DataForm
     if packed and data_format in _NEVER_PACKED:
         count, names = _named(packed)
         raise DataError(
-            f"files of the format {data_format} cannot be compressed as a whole",
+            f"files of the format {data_format} cannot be read if they are compressed as a whole",
             job_name="sharding",
             where=source.uri,
             got=f"{count} file(s): {names}",

@@ -165,7 +165,7 @@ def _folders(value: object, key: str) -> tuple[Path, ...]:
 def _private(where: str, uri: str) -> Finding:
     return Finding(
         where=where,
-        what="leads to files that no run may read: files of the system or of Airflow, or credentials",
+        what="leads to files that no run may read (files of the system, files of Airflow, or credentials)",
         got=uri,
         allowed=f"a folder with data only, s3://..., or {PYTHON_STDLIB}",
         next_step="copy the data to a separate folder, or to S3",

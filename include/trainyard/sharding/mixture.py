@@ -136,7 +136,7 @@ def not_of_tokens(name: str, uri: str) -> Finding:
 def _vocabulary(source: ShardedSource) -> str:
     tokenizer = source.index.tokenizer or {}
     name, size = tokenizer.get("name"), tokenizer.get("vocab_size")
-    return f"{name!r} ({size} ids, eos_token_id {tokenizer.get('eos_token_id')})"
+    return f"vocabulary {name!r} of size {size} with eos_token_id {tokenizer.get('eos_token_id')}"
 
 
 def _index(

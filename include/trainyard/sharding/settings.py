@@ -217,7 +217,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
         yield Finding(
             where="csv_options",
             what="has a value that JSON cannot represent, but the index stores all settings as JSON",
-            got=str(error),
+            got=f"{type(error).__name__}: {error}",
             allowed="text, numbers, booleans, null, lists and objects of these",
         )
     yield from csv_findings(settings.csv_options)

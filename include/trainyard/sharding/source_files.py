@@ -152,7 +152,7 @@ def unreadable(file: SourceFile, error: Exception) -> DataError:
     """Return the error for a file that cannot be opened, read or decompressed."""
     if file.compression == "zstd" and _ZSTD_WINDOW in str(error):
         return DataError(
-            "a .zst file is compressed with a window above 128 MiB, as by zstd --long=28 or more",
+            "a .zst file was compressed with a window above 128 MiB (zstd --long=28 or more)",
             job_name="sharding",
             where=file.name,
             got=str(error),

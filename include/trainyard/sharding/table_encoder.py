@@ -308,7 +308,7 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
         allowed=f"at most {limit}",
         next_step=(
-            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; if it "
+            "if the column identifies rows, add it to ignore_columns; to train on its text, set text_column; if it "
             "has numbers, write them without leading zeros; if it has times, write numbers or Parquet timestamps"
         ),
     )

@@ -111,7 +111,7 @@ def inexact_numbers(column: str, example: object) -> DataError:
         where=f"column {column!r}",
         got=str(example)[:50],
         allowed="64-bit integers; up to 2^53 if the column also has fractions",
-        next_step="add the column to ignore_columns if it identifies rows, or to category_columns, "
+        next_step="if the column identifies rows, add it to ignore_columns; otherwise add it to category_columns, "
         "or store it as text or as two columns",
     )
 

@@ -112,7 +112,7 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
     if conf.validation_fraction < 0 or conf.test_fraction + conf.validation_fraction >= 1:
         yield Finding(
             where="validation_fraction",
-            what="is negative, or leaves no rows to train on",
+            what="is negative" if conf.validation_fraction < 0 else "leaves no rows to train on",
             got=f"{conf.validation_fraction} with test_fraction {conf.test_fraction}",
             allowed="at least 0, and a sum of both fractions below 1",
         )

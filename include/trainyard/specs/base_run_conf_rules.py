@@ -131,7 +131,7 @@ def _smoke_test(conf: BaseRunConf) -> Iterator[Finding]:
     if conf.smoke_instance_count > max(counts, default=conf.instance_count):
         yield Finding(
             where="smoke_instance_count",
-            what="is more than the training has",
+            what="is larger than the training's instance count",
             got=str(conf.smoke_instance_count),
             allowed=f"at most {max(counts, default=conf.instance_count)}",
         )
@@ -153,7 +153,7 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
     if unmeasured:
         yield Finding(
             where=where,
-            what="needs instances with NVIDIA GPUs: the utilization of other accelerators is not measured",
+            what="needs instances with NVIDIA GPUs, because the utilization of other accelerators is not measured",
             got=", ".join(unmeasured),
             next_step="remove stop_if_idle_minutes, or choose instances with NVIDIA GPUs",
         )

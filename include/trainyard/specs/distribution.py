@@ -110,7 +110,7 @@ def _misfit(names: frozenset[str]) -> Finding:
     together = sorted(" + ".join(sorted(each)) for each in _BY_SECTIONS if len(each) > 1)
     return Finding(
         where="distribution",
-        what="enables strategies that cannot be combined: the toolkit would use only one of them",
+        what="enables strategies that cannot be combined, because the toolkit would use only one of them",
         got=" + ".join(sorted(names)),
         allowed=f"one of them alone, or a supported combination ({', '.join(together)})",
     )

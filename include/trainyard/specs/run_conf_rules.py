@@ -159,7 +159,7 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="vocab_size",
             what="is set together with a tokenizer, which defines its own vocabulary size",
-            got=f"{conf.vocab_size} with {conf.tokenizer}",
+            got=f"{conf.vocab_size} with tokenizer {conf.tokenizer!r}",
             next_step="remove one of the two",
         )
     for where, data_format in formats.items():
@@ -187,7 +187,7 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
         if not source.startswith("s3://"):
             yield Finding(
                 where="shard_instance_count",
-                what="needs an s3:// source, because the instances cannot read this one",
+                what="needs an s3:// source, because the instances of a sharding job read from S3 only",
                 got=f"{conf.shard_instance_count} with {where} {source!r}",
                 next_step="copy the data to S3, or set shard_instance_count to 0 to shard in the Airflow worker",
             )

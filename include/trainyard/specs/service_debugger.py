@@ -52,5 +52,5 @@ def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
                 what="has more rules than SageMaker evaluates for a job",
                 got=str(count),
                 allowed=f"at most {MAX_SERVICE_RULES}",
-                next_step="remove some; the rules of the task watch_rules have no such limit (docs/rules.md)",
+                next_step="remove some, or use Trainyard's own rules, which have no such limit (docs/rules.md)",
             )

@@ -108,7 +108,8 @@ def _forwarded(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="forward_sigterm",
             what="needs an entry_point that the toolkit starts, and cannot be combined with container_arguments",
-            next_step="set entry_point and remove container_arguments, or forward SIGTERM in your own entry point",
+            next_step="set entry_point and remove container_arguments; or set forward_sigterm to false, "
+            "and forward SIGTERM in the container's own program",
         )
 
 
@@ -157,7 +158,7 @@ def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
     if (spec.source_dir or "").startswith("s3://"):
         yield Finding(
             where="arguments",
-            what="need a source folder or repository, because Trainyard adds a program to it that passes the arguments "
+            what="need a source folder or repository, because Trainyard adds a program there to pass the arguments "
             "to the script",
             got=str(spec.source_dir),
             next_step="set source_dir to the folder or repository of the code, or use hyperparameters",
@@ -233,7 +234,7 @@ def _groups(spec: TrainingJobSpec) -> Iterator[Finding]:
     elif repeated := [each for each in dict.fromkeys(names) if names.count(each) > 1]:
         yield Finding(
             where="instance_groups",
-            what="have a name twice",
+            what="contain several groups with the same name",
             got=", ".join(map(repr, repeated)),
             next_step="give each group its own name",
         )
@@ -400,7 +401,7 @@ def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -
     return Finding(
         where=missing,
         what="is required, because a network needs both subnets and security groups",
-        got=f"only {given} {', '.join(subnets or security_group_ids)}",
+        got=f"only {given}: {', '.join(subnets or security_group_ids)}",
         allowed="both or neither",
         next_step=f"set {missing}, or remove {given}",
     )

@@ -105,8 +105,8 @@ def _unsupported(spec: TuningJobSpec, name: str) -> Iterator[Finding]:
         why = _NOT_IN_A_TRIAL[name]
         yield Finding(
             where=f"training.{name}",
-            what="is not supported in a tuning job" + (f": {why}" if why else ""),
-            next_step="remove it",
+            what="is not supported in a tuning job" + (f" ({why})" if why else ""),
+            next_step=f"remove {name}",
         )
 
 
@@ -314,7 +314,7 @@ def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="warm_start.parents",
             what="must list different tuning jobs",
-            got=", ".join(parents) or "none",
+            got=", ".join(map(repr, parents)) or "none",
             allowed=f"1 to {MAX_PARENTS} different names",
         )
     for index, name in enumerate(parents):

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from trainyard.errors import LONGEST_GOT, TrainingRunError
+from trainyard.errors import TrainingRunError
 from trainyard.stack import processes
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.components import import_path
@@ -24,6 +24,7 @@ from trainyard.stack.stack import (
     is_engine_ready,
     read_record,
 )
+from trainyard.stack.supervisor import last_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,14 +105,10 @@ def supervise(home: Home, *, console: Console) -> int:
 
 def not_started(home: Home) -> TrainingRunError:
     """Return the error of a stack that failed to start, with the end of its supervisor's log."""
-    lines = (home.logs / "supervisor.log").read_text(errors="replace")
-    end = lines[-LONGEST_GOT:]
-    if len(lines) > LONGEST_GOT:
-        end = end.partition("\n")[2] or end  # the first line is cut
     return TrainingRunError(
         "the stack did not start",
         where=str(home.logs),
-        got=end,
+        got=last_lines(home.logs / "supervisor.log"),
         next_step="read supervisor.log in this folder; 'make down' stops the remaining processes",
     )
 

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import LONGEST_GOT, TrainingRunError
+from trainyard.errors import TrainingRunError
 from trainyard.stack import processes
+from trainyard.stack.supervisor import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class ForkServer:
         raise TrainingRunError(
             "Airflow could not be imported",
             where=str(self._log),
-            got=self._log.read_text(errors="replace")[-LONGEST_GOT:],
+            got=last_lines(self._log),
             next_step="run 'make setup', which installs missing packages",
         )
 

@@ -130,7 +130,13 @@ def ending(code: int) -> str:
 
 
 def last_lines(log: Path) -> str:
-    """Return the last 15 lines of a log, at most its last 1,000 characters; empty without the file."""
+    """Return the last 15 lines of a log, or fewer, so that they have at most 1,000 characters together.
+
+    The last line alone is cut at its start if it is longer. Empty without the file.
+    """
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])[-LAST_CHARACTERS:]
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    while len(lines) > 1 and len("\n".join(lines)) > LAST_CHARACTERS:
+        del lines[0]
+    return "\n".join(lines)[-LAST_CHARACTERS:]

@@ -67,7 +67,7 @@ class EndPolicy:
             ContractError: always: this policy asks no questions.
         """
         raise ContractError(
-            "a person answered a question about the task's stopped job, but the task no longer has such a question",
+            "a person answered a question about the task's stopped job, but the task now asks no questions",
             where=f"job {result.get('job_name')}",
             got=f"the answer '{chosen}' from {by}",
             next_step="clear the task to start its next attempt; while a question is open, do not change "

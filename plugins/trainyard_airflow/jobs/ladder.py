@@ -258,7 +258,7 @@ def _too_dear(
     if left_over(rung.max_cost_usd, paid=paid, ceiling=ceiling) is not False:
         return None
     return (
-        f"tier {index} ({rung}) has cost {format_usd(paid)} and another attempt may cost "
+        f"tier {index} ({rung}) has cost {format_usd(paid)} so far, and another attempt may cost "
         f"{format_usd(ceiling or 0.0)}, but its max_cost_usd is {format_usd(rung.max_cost_usd)}"
     )
 

@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a key of smp v2 for version 1": (
         smp_v1(hybrid_shard_degree=4),
         E,
-        "version 1 has sharded_data_parallel_degree",
+        "keep version 1 and write sharded_data_parallel_degree",
         smp_v2(hybrid_shard_degree=4),
     ),
     "a key that no smp has": (

@@ -193,7 +193,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "smddp on p3dn": (
         {"distribution": SMDDP, "instance_type": "ml.p3dn.24xlarge"},
         W,
-        "on ml.p3dn.24xlarge the library has AllReduce only, and AWS no longer develops it",
+        "smddp has only AllReduce on ml.p3dn.24xlarge, and AWS no longer develops smddp for this type",
         {"distribution": SMDDP, "instance_type": "ml.p4de.24xlarge"},
     ),
     "smp v1 on p5": (

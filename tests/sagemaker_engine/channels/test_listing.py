@@ -87,7 +87,7 @@ def test_a_manifest_names_files_relative_to_its_prefix(objects: ObjectStore) -> 
         (b"not json", "not JSON"),
         (b"[]", "must be a JSON list that begins"),
         (b'[{"prefix": "s3://data-bucket/in/"}, "gone"]', "in/gone, which does not exist"),
-        (b'[{"prefix": "s3://data-bucket/in/"}, 3]', "has the entry 3"),
+        (b'[{"prefix": "s3://data-bucket/in/"}, 3]', "has 3 as an entry"),
     ],
 )
 def test_a_bad_manifest_is_refused_with_what_is_wrong(

@@ -94,7 +94,7 @@ def test_the_first_pattern_decides_and_a_digest_is_every_tag() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[images]\n"a" = "cobol"', r": 'a' is mapped to 'cobol'; allowed: .*pytorch"),
+        ('[images]\n"a" = "cobol"', r": 'a' cannot be mapped to 'cobol'; allowed: .*pytorch"),
         ('[image]\n"a" = "pytorch"', r": unknown table 'image'; allowed: \[images\]"),
         ("[images", " is not valid TOML"),
     ],

@@ -401,7 +401,7 @@ def test_an_image_that_nothing_stands_in_for_is_refused_with_the_known_ones(
 ) -> None:
     row = bench.run("strange", "true", algorithm={"TrainingImage": "x/mxnet-training:1"})
 
-    assert row.state["FailureReason"].startswith("ClientError: no local runtime replaces")
+    assert row.state["FailureReason"].startswith("ClientError: no local runtime emulates")
     assert "pytorch-training" in row.state["FailureReason"]
 
 

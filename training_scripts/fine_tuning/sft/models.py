@@ -55,7 +55,7 @@ class ModelOrigin:
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):
             raise FineTuningError(
-                "the channel init has a whole model, but artifact is 'adapter', and an adapter of that model does not "
+                "channel 'init' has a whole model, but artifact is 'adapter', and an adapter of that model does not "
                 "fit the base model; set base_model to the address in init_from, and remove init_from (in a job: the "
                 "channels model and init), or set artifact to 'merged'"
             )

@@ -69,7 +69,7 @@ def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
     """
     if (kind := config["kind"]) != "gpt":
         raise DataError(
-            f"channel {CHANNEL} has weights of a decoder, but model is {kind!r}; remove the channel, or "
+            f"channel {CHANNEL!r} has weights of a decoder, but model is {kind!r}; remove the channel, or "
             "set model to 'gpt'"
         )
     candidates = [*channel.rglob(CONFIG_FILE), *channel.rglob(ARCHIVE)]
@@ -79,6 +79,6 @@ def find_model(channel: Path, config: Mapping[str, Any]) -> Path:
         return found[0]
     names = ", ".join(str(each.relative_to(channel)) for each in found[:5]) or "none"
     raise DataError(
-        f"channel {CHANNEL} needs one model ({CONFIG_FILE} and safetensors, or {ARCHIVE}), found {names}; use the S3 "
-        "prefix of one model"
+        f"channel {CHANNEL!r} needs one model ({CONFIG_FILE} and safetensors, or {ARCHIVE}), found {names}; use the "
+        "S3 prefix of one model"
     )

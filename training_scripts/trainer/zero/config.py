@@ -98,10 +98,10 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
     if len(files) != 1:
         found = ", ".join(each.name for each in files) or "none"
         raise HyperparameterError(
-            f"channel {CHANNEL} must have exactly one JSON file; it has {found}. Give the channel a prefix with a "
+            f"channel {CHANNEL!r} must have exactly one JSON file; it has {found}. Give the channel a prefix with a "
             f"single JSON file, or pass the config as hyperparameter {HYPERPARAMETER}"
         )
-    return _parsed(files[0].read_text(encoding="utf-8"), f"channel {CHANNEL}, {files[0].name}")
+    return _parsed(files[0].read_text(encoding="utf-8"), f"channel {CHANNEL!r}, {files[0].name}")
 
 
 def complete_config(

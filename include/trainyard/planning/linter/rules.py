@@ -69,7 +69,7 @@ def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
             got=facts.instance_type,
             allowed=", ".join(support.instance_types or support.devices),
             next_step="choose another instance type, or torch_distributed, which runs on every device",
-            why=f"the launcher and collectives of {_name(facts)} are made for other devices",
+            why=f"the launcher and collectives of {_name(facts)} need {' or '.join(support.devices)} instances",
             source=support.source,
         )
 
@@ -140,8 +140,8 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
         allowed=", ".join(support.images),
         next_step="remove image_uri and set framework_version, so that an image with the library is looked up",
         severity=Severity.ERROR if is_aws else Severity.WARNING,
-        why="AWS ships the library in the allowed images only; elsewhere, a script that imports it fails, "
-        "unless the image is based on one of these or installs the library",
+        why="AWS ships the library only in the allowed images; in other images, a script that imports the library "
+        "fails, unless the image is based on an allowed one or installs the library",
         source=support.source,
     )
 
@@ -211,9 +211,9 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
         where=f"{_DEGREES}.sm_activation_offloading",
         what="needs activation checkpointing, which the script must enable",
         got=None if given is None else f"hyperparameters.activation_checkpointing = {given!r}",
-        next_step="wrap the layers with checkpoint_wrapper, and set the hyperparameter activation_checkpointing",
+        next_step="wrap the layers with checkpoint_wrapper, and set hyperparameters.activation_checkpointing to true",
         severity=Severity.WARNING if given is None else Severity.ERROR,
-        why="offloading applies to the activations that checkpointing keeps, those between the recomputed layers",
+        why="offloading applies only to the activations that checkpointing keeps between the recomputed layers",
         source="developer guide, model-parallel-core-features-v2-activation-offloading",
     )
 
@@ -232,7 +232,7 @@ def _channels(facts: JobFacts) -> Iterator[Finding]:
                 what="is Pipe, but several ranks of an instance would read one FIFO",
                 got=f"{ranks} ranks on each instance",
                 allowed="File or FastFile, or a Pipe channel for each rank",
-                next_step="set it to FastFile, unless only one rank of the script reads this channel",
+                next_step="if several ranks read this channel, set input_mode to FastFile",
                 severity=Severity.WARNING,
                 why="a FIFO gives each byte to one reader, so records would be split between the ranks",
                 source="developer guide, your-algorithms-training-algo-running-container",

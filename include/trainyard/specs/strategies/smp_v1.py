@@ -72,8 +72,8 @@ PARAMETERS: Mapping[str, Allowed] = {
 }
 _VERSION_2 = "enable torch_distributed instead of mpi to start version 2"
 OF_VERSION_2: Mapping[str, str] = {
-    "hybrid_shard_degree": f"{_VERSION_2}; version 1 has sharded_data_parallel_degree",
-    "sm_activation_offloading": f"{_VERSION_2}; version 1 has offload_activations",
+    "hybrid_shard_degree": f"{_VERSION_2}, or keep version 1 and write sharded_data_parallel_degree",
+    "sm_activation_offloading": f"{_VERSION_2}, or keep version 1 and write offload_activations",
     "context_parallel_degree": _VERSION_2,
     "expert_parallel_degree": _VERSION_2,
     "fsdp_cache_flush_warnings": _VERSION_2,
