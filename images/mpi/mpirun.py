@@ -70,7 +70,11 @@ def with_placement(options: Sequence[str]) -> list[str]:
 
 
 def is_idle(export: str, environment: Mapping[str, str]) -> bool:
-    """Return whether exporting `NAME` or `NAME=value` to the ranks has no effect."""
+    """Return whether `export`, which is `NAME` or `NAME=value`, can be omitted from the ranks' environment.
+
+    It can be omitted if it is a bare `NAME` that is not in `environment`, or if it preloads the toolkit's
+    library for host names.
+    """
     name, has_value, value = export.partition("=")
     if name == "LD_PRELOAD" and Path(value).name.startswith(HOST_NAME_LIBRARY):
         return True

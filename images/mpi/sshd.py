@@ -101,7 +101,7 @@ def pump(stream: IO[bytes], send: Callable[[bytes], None]) -> None:
 
 
 def feed(channel: paramiko.Channel, stream: IO[bytes]) -> None:
-    """Write the client's data to the command's input until the client closes it."""
+    """Copy the client's data to the command's standard input, and close the input at the end of the data."""
     with suppress(OSError):  # the command has ended, or does not read
         while data := channel.recv(CHUNK_BYTES):
             stream.write(data)

@@ -42,7 +42,7 @@ HOW_IT_ENDS = (
 
 
 class BuildImages(StrEnum):
-    """Policy if a job needs an engine image that is not built."""
+    """Policy for engine images that a job needs and that are not built yet."""
 
     ON_DEMAND = "on-demand"
     NEVER = "never"

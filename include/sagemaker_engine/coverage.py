@@ -1,7 +1,10 @@
-"""Coverage of AWS's operations: each is executed, stored, or rejected with a reason.
+"""Coverage of AWS's operations: the engine executes each one, only stores it, or rejects it with a reason.
 
-The tables of this module are the only source. The application compares its handlers with them and builds
-its rejections from them. `docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
+"Stores" means that the engine stores a description, for example of a model. AWS does nothing else either.
+
+The tables of this module are the only source of the coverage. The application compares its handlers with
+them and builds its rejections from them. `docs/engine_coverage.md` is the output of
+`python -m sagemaker_engine.coverage`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class OperationEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationFamily:
-    """Operations of one resource with the same effect."""
+    """Group of operations on one kind of resource; all of them have the same `effect`."""
 
     title: str
     effect: OperationEffect

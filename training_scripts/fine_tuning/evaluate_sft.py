@@ -1,7 +1,7 @@
 """Evaluation script of a fine-tuned model and its base model on held-out rows, for a processing job.
 
-- Input: `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`. Without `base`, the training's hub model is
-  downloaded. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml.
+- Input: `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`. `<base>` is SAGEMAKER_BASE_DIR, by default
+  /opt/ml. If the input folder `base/` is missing, the training's hub model is downloaded.
 - Output: `<base>/processing/output/evaluation/evaluation.json`.
 - Exit codes: `0`: the models are evaluated. `1`: the evaluation failed; the reason is on stderr and in
   `<base>/output/message`.

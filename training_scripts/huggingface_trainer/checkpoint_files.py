@@ -1,7 +1,8 @@
-"""Checkpoint folders of Hugging Face's Trainer: complete if all files in their file list exist with their sizes.
+"""Checkpoint folders of Hugging Face's Trainer, with a list of their files to recognize incomplete ones.
 
-An interruption may leave an incomplete checkpoint in S3. Besides the Trainer's files, a checkpoint has the run's
-identity and history.
+An interruption may leave an incomplete checkpoint in S3. A checkpoint is complete if it has the list, and
+all listed files exist with the listed sizes. Besides the Trainer's files, it has the run's identity and
+history.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BEGINS = "checkpoint-"
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the number of steps before a checkpoint."""
+    """Return the number of steps after which a checkpoint was saved: 80 for the folder `checkpoint-80`."""
     return int(checkpoint.name.removeprefix(BEGINS))
 
 

@@ -149,7 +149,9 @@ class Reports(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Write the mean loss of the steps since the last log; a log precedes each checkpoint.
+        """Write the mean loss of the steps since the Trainer's last log event.
+
+        The Trainer also logs before it saves a checkpoint.
 
         Raises:
             NonFiniteError: the loss or the gradient norm is NaN or infinite. All ranks raise it.

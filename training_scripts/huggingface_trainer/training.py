@@ -49,7 +49,10 @@ log = logging.getLogger(__name__)
 
 
 class Samples:
-    """Data set of single blocks for the Trainer; labels equal the inputs, since the model shifts them itself."""
+    """Data set for the Trainer, whose samples are the token blocks with the numbers `chosen`.
+
+    A sample's labels equal its inputs, because the model itself shifts the labels by one token.
+    """
 
     def __init__(self, blocks: TokenBlocks, chosen: Sequence[int]) -> None:
         self._blocks, self._chosen = blocks, chosen

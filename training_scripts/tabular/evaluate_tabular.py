@@ -168,7 +168,10 @@ def regression(truth: Any, values: Any) -> dict[str, float]:
 def classification(
     truth: pd.Series[str], answers: pd.DataFrame, known: pd.Series[str]
 ) -> dict[str, Any]:
-    """Return the metrics, those of a baseline that always predicts the most common class, and the confusion matrix."""
+    """Return the metrics of the model, the metrics of a baseline, and the confusion matrix of the model.
+
+    The baseline always predicts the most common class of `known`, the training targets.
+    """
     classes = ordered(pd.concat([truth, known]))
     guesses = answers["prediction"].set_axis(truth.index)
     common = pd.Series(known.mode()[0], index=truth.index)

@@ -103,10 +103,10 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
-    """Return the table and the name of its target.
+    """Return the table and the name of its target column.
 
     Raises:
-        PreparationError: There is no table, or it has no target column of that name.
+        PreparationError: There is no table, or it has no column with the name in `--target`.
     """
     if options.dataset:
         bunch = BUNDLED[options.dataset](as_frame=True)

@@ -1,7 +1,7 @@
-"""Contact between the hosts of a run over TCP: presence of a server, and stop notices to the coordinator.
+"""TCP contact between the hosts of a run: checks for a running server, and stop notices to the coordinator.
 
-With parameter servers only the coordinator can stop a run, but a spot interruption notice may reach only another host.
-In that case the other host sends the coordinator one line.
+With parameter servers, only the coordinator can stop a run. A spot interruption notice may arrive at
+another host only. That host then sends one line to the coordinator.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ class ParameterServers:
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Compute the gradients of the block's parts on the workers, and apply their mean."""
+        """Split the batch `block` into one part per worker, and apply the mean of the parts' gradients.
+
+        The workers compute the gradients.
+        """
         parts = np.split(block, self.num_replicas)
         asked = [
             self._coordinator.schedule(self._gradients, args=(tf.constant(part),)) for part in parts

@@ -51,7 +51,7 @@ class TensorFlowStrategy(Protocol):
     is_chief: bool
 
     def hold(self, values: Mapping[str, np.ndarray]) -> dict[str, tf.Variable]:
-        """Return the values as variables."""
+        """Create one variable per value, with that initial value; return the variables by name."""
 
     def compile(
         self, loss: Any, state: Mapping[str, Any], *, clip_norm: float, weight_decay: float
@@ -154,11 +154,11 @@ class Replicated:
         """Wait for the other hosts with one more all-reduce; the first host leaves last.
 
         No host gets the result of the all-reduce before all hosts have called this method. A host that has the
-        result can leave before the other hosts have received all of their data from it. The all-reduce then fails
-        on these hosts. This is logged, but is not an error.
+        result can leave while other hosts still receive data from it. The all-reduce then fails on those other
+        hosts. This failure is logged, but is not an error.
 
-        TensorFlow's coordination would kill hosts whose leader has left, so the first host waits up to 10 s for
-        each of the others to end.
+        The first host leads TensorFlow's coordination, which would kill the other hosts if their leader left first.
+        The first host therefore waits up to 10 s for each of the others to end.
         """
 
         @tf.function

@@ -53,6 +53,9 @@ def plan_batches(
 
 
 def num_evaluated(hyperparameters: Hyperparameters, *, num_samples: int) -> int:
-    """Return the number of samples of one evaluation, at most the split's `num_samples`."""
+    """Return the number of samples of one evaluation: `eval_batches` global batches, but at most `num_samples`.
+
+    `num_samples` is the size of the validation split. If `eval_batches` is 0, the whole split is evaluated.
+    """
     wanted = hyperparameters.eval_batches * hyperparameters.global_batch_size
     return min(wanted or num_samples, num_samples)

@@ -1,4 +1,4 @@
-"""Checkpoint pace: checkpoints at a fixed interval, or at one chosen from their measured cost.
+"""Checkpoint pace: the interval between checkpoints is fixed, or chosen from a checkpoint's measured cost.
 
 Only rank 0 decides; the other ranks receive its decision with the sum of the losses.
 """
@@ -49,9 +49,12 @@ class FixedPace:
 class ChosenPace:
     """Pace that chooses the interval with the least loss of time, again after each checkpoint.
 
-    - The first checkpoint after a start or resume follows the tenth step, since the cost must be measured first.
-    - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.
-    - The expected rate of interruptions is the given rate, or the run's observed rate if that is higher.
+    - The first checkpoint after a start or resume follows the tenth step, since the cost must be measured
+      first.
+    - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that
+      write.
+    - The expected time between interruptions is `mean_time_to_interruption_s`, or the run's observed mean if
+      that is shorter.
     """
 
     def __init__(
@@ -104,12 +107,13 @@ class ChosenPace:
         self._interruptions, self._trained_s = interruptions, trained_s
 
     def _expected_s(self, trained_s: float) -> float:
-        """Return the expected seconds to the next interruption after `trained_s` seconds of training.
+        """Return the expected seconds of training until the next interruption.
 
-        The result is `mean_time_to_interruption_s`, or the mean training time between the run's
-        interruptions if that is shorter. The mean is used only after two or more interruptions. It
-        is not used if the run resumed from a checkpoint without training seconds. Earlier versions
-        wrote such checkpoints.
+        `trained_s` is the training time of the whole run so far, in seconds. The result is
+        `mean_time_to_interruption_s`, or the run's own mean if that is shorter. The run's own mean is
+        `trained_s` divided by the number of interruptions. It is used only after two or more
+        interruptions, and only if the run's earlier training time is known. It is unknown if the
+        checkpoint was written by an earlier version, which did not record the training time.
 
         Example: with `mean_time_to_interruption_s` 3600 and 3 interruptions in 120 s, return 40 s.
         """
@@ -156,13 +160,13 @@ def choose_interval(
 
 
 def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> float:
-    """Return the higher-order optimum of the training seconds between checkpoints.
+    """Return the optimal training time between two checkpoints in seconds, by Daly's higher-order estimate.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
     equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / (2 M)) + 1/9 (C / (2 M))] - C if C < 2 M, otherwise M.
     C is the cost of a checkpoint, and M is the mean time to an interruption.
 
-    Examples (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
+    Examples (Daly's figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
     9.1 min for M = 15 min.
     """
     mean = mean_time_to_interruption_s

@@ -141,12 +141,16 @@ class Checkpointer:
     def obstacle_to_model(self, num_bytes: int, stop: StopRequest) -> str | None:
         """Return the reason not to write a model of `num_bytes` bytes after a stop; None if it can be written.
 
-        Call `finish` first, so that the last checkpoint counts.
+        The time of the write is estimated from the speed of the newest durable checkpoint that `finish` recorded.
+        Call `finish` first, so that the last checkpoint is recorded.
         """
         return self._limit.obstacle(num_bytes, seconds_left=stop.seconds_left, grace_s=stop.grace_s)
 
     def abandon(self) -> None:
-        """Wait for the write in progress after the run has failed; the write needs no other rank."""
+        """Wait until the write in progress has ended.
+
+        The method is called after a failure of the run. This is possible because the write needs no other rank.
+        """
         self._saver.wait()
 
     def finish(self) -> None:

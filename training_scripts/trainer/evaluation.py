@@ -36,7 +36,10 @@ class ModelEvaluation:
 
 
 def combine(parts: Sequence[EvaluatedPart], results: Sequence[ModelEvaluation]) -> ModelEvaluation:
-    """Return a split's evaluation from the results of its parts; the loss is the mean, weighted by their shares."""
+    """Return the evaluation of a split, combined from the results for its parts.
+
+    The loss is the mean of the parts' losses, weighted by the parts' shares.
+    """
     if len(parts) == 1:
         return results[0]
     return ModelEvaluation(

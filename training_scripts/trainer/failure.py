@@ -70,9 +70,10 @@ def note_stop(paths: ContainerPaths) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once, without waiting for threads or peers, so that the launcher sees the exit code.
+    """End the process at once, so that the launcher sees the exit code.
 
-    A failed rank may have pending collectives, on other threads or on the device, that its peers never join.
+    The process does not wait for its threads or for other ranks. A failed rank can have pending collectives, on
+    other threads or on the device. Its peers never join these collectives, so a wait could block the process.
     """
     logging.shutdown()
     sys.stdout.flush()

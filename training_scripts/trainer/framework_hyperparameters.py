@@ -41,8 +41,8 @@ NOT_SUPPORTED: Mapping[str, Any] = {
 class FrameworkHyperparameters(Hyperparameters):
     """Hyperparameters of one script, whose file name is the class attribute `script`.
 
-    The class attribute `not_here` maps each hyperparameter that the script does not support to a value. Such a
-    hyperparameter may only have this value, or its default.
+    The class attribute `not_here` has one entry for each hyperparameter that the script does not support.
+    Such a hyperparameter may have only the value in `not_here`, or its default.
     """
 
     script: ClassVar[str]

@@ -233,7 +233,11 @@ class Hyperparameters:
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy of `given`; a subclass converts other names to names of fields."""
+        """Return a copy of `given`.
+
+        A subclass overrides this method if its script also accepts values under other names or in other forms.
+        The override converts them to the names and forms of the fields.
+        """
         return dict(given)
 
     def contradictions(self) -> list[str]:
@@ -428,7 +432,10 @@ def _parse(text: str, item: dataclasses.Field[Any]) -> Any:
 
 
 def _number(text: str, *, whole: bool) -> float:
-    """Return the finite number in `text`, or NaN if it is not one."""
+    """Return the finite number in `text`, or NaN if `text` is not a finite number.
+
+    With `whole`, the result is also NaN if the number is not a whole one.
+    """
     try:
         number = float(text)
         if not whole:

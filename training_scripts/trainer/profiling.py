@@ -1,4 +1,6 @@
-"""Profiles by torch.profiler: traces of the steps in `trace_steps`, and the share of collectives in the last steps.
+"""Profiles by torch.profiler: traces of the steps in `trace_steps`, and the share of time spent in collectives.
+
+The share is measured over the last steps of the training.
 
 A trace is one file per rank and span, in the statistics' folder. A traced step is slower (some percent with CPU
 activities, more on a GPU). A trace is large: 0.1 MB per step for a small MLP, 1.4 MB for a small GPT. By default
@@ -183,9 +185,9 @@ class CollectiveProfile:
     def summary(self, ranks: Ranks) -> dict[str, Any]:
         """Return `profiled_steps` (first, last) and `collectives_share` (one share per rank).
 
-        A share is the part of the profiled time that the rank spent in collectives, from 0 to 1. It
-        is None if the rank profiled no step. The result is empty if no steps are to be profiled.
-        Every rank must call it.
+        A share is the part of the profiled time that the rank spent in collectives, from 0 to 1. The share is
+        None if the rank profiled no step. The result is empty if no steps are to be profiled. Every rank must
+        call this method.
         """
         if not self._num_steps:
             return {}

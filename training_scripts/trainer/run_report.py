@@ -125,7 +125,11 @@ class RunReport:
         index: ChannelIndex,
         ranks: Ranks,
     ) -> None:
-        """Write the last metric line and the summary with `facts`; ranks other than 0 write nothing."""
+        """Write the last metric line and the run's summary; ranks other than 0 write nothing.
+
+        `facts` are members of the summary, as `Training.write_results` returned them. `seconds` is the duration of
+        the run in this process.
+        """
         if not ranks.is_main:
             return
         progress = self._state.progress
@@ -146,9 +150,9 @@ class RunReport:
 
 
 class SampleAccount:
-    """Range and digest of the samples consumed since the last `read`.
+    """Range of positions and digest of the samples consumed since the last call of `read`.
 
-    The first range begins at position `start` of the run's sample order.
+    Positions are those of the run's sample order. The first range begins at position `start`.
     """
 
     def __init__(self, start: int) -> None:

@@ -39,7 +39,7 @@ def read_spans(text: str | None) -> tuple[range, ...]:
     """Return the spans of a text such as `10:13,200:201`, both ends included; an empty tuple for an empty text.
 
     Raises:
-        HyperparameterError: the text is not a list of spans, or they have more than 50 steps.
+        HyperparameterError: the text is not a list of spans, or all spans together have more than 50 steps.
     """
     spans = []
     for words in (text or "").split(","):

@@ -84,7 +84,7 @@ class LanguageTask:
         return MixedSamples(sources)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the logits, (batch, time, vocabulary)."""
+        """Return the logits, of shape (batch, time, vocabulary)."""
         return model(batch[0])
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -167,7 +167,7 @@ class Training:
         )
 
     def setup_mesh(self) -> tuple[int, int]:
-        """Return the index of the part of each global batch that this rank reads, and the number of parts."""
+        """Return this rank's part of each global batch: the index of the part, and the number of parts."""
         return self.ranks.rank, self.ranks.world_size
 
     def make_model(self, initial: LlamaCheckpoint | None) -> nn.Module:
@@ -335,10 +335,11 @@ class Training:
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Skip the next steps that the hyperparameter `skip_steps` names; return the digest of their samples.
+        """Skip the next steps if the hyperparameter `skip_steps` names them; return the digest of their samples.
 
-        The batch of a skipped step is read and dropped, so all other steps keep their samples and learning rates.
-        Validation, checkpoints and SIGTERM wait for the next step that is taken. The last step is never skipped.
+        The digest covers the samples that this rank read. The batch of a skipped step is read and dropped, so all
+        other steps keep their samples and learning rates. Validations, checkpoints and the reaction to a SIGTERM
+        are postponed to the next step that is not skipped. The last step is never skipped.
         """
         progress, digest = self.state.progress, 0
         while progress.step + 1 in self.skipped and progress.step + 1 < self.num_steps:
@@ -450,7 +451,10 @@ class Training:
         return self.parallel.no_sync() if waits else nullcontext()
 
     def loss_of_first_samples(self) -> Tensor:
-        """Return the summed loss of the training split's first micro-batch, independent of the run's sample order."""
+        """Return the summed loss of the training split's first samples, as many as one micro-batch has.
+
+        The samples are the first ones in the data set, not the first ones in the run's sample order.
+        """
         batch = self.first_samples(self.plan.micro_batch_size)
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)

@@ -2,7 +2,8 @@
 
 The launcher (torchrun, or another one that sets the same variables) sets RANK, WORLD_SIZE,
 LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If mpirun started the ranks, `rank_variables`
-returns these variables. Without them, a job on one host has one rank and no process group.
+returns these variables. A job on one host that was started by neither such a launcher nor mpirun has one
+rank and no process group.
 """
 
 from __future__ import annotations
@@ -278,8 +279,9 @@ def _device(local_rank: int) -> torch.device:
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
     """Return the number of CPU threads for this rank.
 
-    It is `requested`, or if that is 0, an equal part of the available processors. Ranks in different containers
-    on one machine share its processors; ranks on the same machine have the same boot id of the kernel.
+    It is `requested`. If that is 0, the available processors are divided equally among all ranks on the same
+    machine, including ranks in other containers. Ranks are on the same machine if their kernels have the same
+    boot id.
     """
     if requested:
         return requested

@@ -34,7 +34,10 @@ class ContainerPaths:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
-        """Return the folders of the `SM_*` variables, by default those of the container contract."""
+        """Return the folders that the `SM_*` variables name.
+
+        A folder without a variable has its standard place below SAGEMAKER_BASE_DIR, by default /opt/ml.
+        """
         base_dir = Path(environ.get(BASE_VARIABLE, DEFAULT_BASE_DIR))
         data_dir = base_dir / "input" / "data"
         found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
@@ -52,7 +55,9 @@ class ContainerPaths:
         )
 
     def read_config(self, name: str) -> dict[str, Any] | None:
-        """Return the object in `<base>/input/config/<name>.json`, or None if there is no file or it is not an object.
+        """Return the JSON object in `<base>/input/config/<name>.json`. `<base>` is `base_dir`.
+
+        The result is None if the file is missing, or if its content is not a JSON object.
 
         Raises:
             OSError, ValueError: the file cannot be read, or is not JSON.
@@ -64,7 +69,10 @@ class ContainerPaths:
         return content if isinstance(content, dict) else None
 
     def in_container(self, path: str) -> Path:
-        """Return a path of the container contract with `/opt/ml` replaced by the container's base folder."""
+        """Return `path` with a leading `/opt/ml` replaced by the container's base folder.
+
+        Other paths are unchanged.
+        """
         standard = Path(path)
         if standard.is_relative_to(DEFAULT_BASE_DIR):
             return self.base_dir / standard.relative_to(DEFAULT_BASE_DIR)

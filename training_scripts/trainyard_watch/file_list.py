@@ -34,7 +34,7 @@ def write_file_list(folder: Path, *, others: Mapping[str, int] = MappingProxyTyp
 
     Args:
         folder: the folder on this host.
-        others: sizes by name of the files that other hosts have in their folder.
+        others: file name -> size in bytes, for the files in the folders of the other hosts.
 
     Raises:
         OSError: the list cannot be written.

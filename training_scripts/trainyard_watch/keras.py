@@ -101,9 +101,10 @@ class KerasCallback(keras.callbacks.Callback):
         self._random_states: Any = None
 
     def resume(self, model: keras.Model) -> int:
-        """Restore the newest valid checkpoint into a built and compiled model; return its `initial_epoch` for `fit`.
+        """Restore the newest valid checkpoint into a built and compiled model.
 
-        Without a checkpoint the result is 0, and the model is unchanged.
+        Return the `initial_epoch` to pass to `fit`. Without a checkpoint the result is 0, and the model is
+        unchanged.
 
         Raises:
             CheckpointError: the checkpoint is that of another model or optimizer, or the model is
@@ -387,7 +388,7 @@ def _random_states() -> dict[str, Any]:
 
 
 def _restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the result of `_random_states`."""
+    """Restore the random states that `_random_states` returned."""
     import torch  # noqa: PLC0415
 
     from trainyard_watch.random_states import restore_random_states  # noqa: PLC0415

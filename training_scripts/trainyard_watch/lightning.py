@@ -55,7 +55,7 @@ def newest_checkpoint(folder: str | Path | None = None) -> str | None:
 
 
 def _step_of(checkpoint: Path) -> int | None:
-    """Return the optimizer steps before a checkpoint, or None if it is incomplete."""
+    """Return the number of optimizer steps before a checkpoint, or None if the checkpoint is incomplete."""
     files: Iterable[Path] = [checkpoint]
     if checkpoint.is_dir():
         files = (each for name in SHARDED_STATES for each in sorted(checkpoint.glob(name)))
@@ -147,10 +147,11 @@ class LightningCallback(Callback):
             self._can_stop_validation = is_known and all(each == first for each in others)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Report the run as alive during a validation.
+        """Report the run as alive during a validation, and end the validation after a SIGTERM.
 
-        If any rank received SIGTERM, save a checkpoint, and end the validation and the training. If the ranks
-        cannot end this validation after the same batch (see `on_validation_start`), it continues instead.
+        If any rank received SIGTERM, save a checkpoint, and end the validation and the training. This requires that
+        all ranks can end the validation after the same batch (see `on_validation_start`). Otherwise the validation
+        runs to its end, and the training ends after the next optimizer step.
 
         Raises:
             StopIteration: the validation ends. All ranks raise it after the same batch; Lightning's loop

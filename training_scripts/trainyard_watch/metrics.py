@@ -55,8 +55,9 @@ START_TIMEOUT_S = 1200.0
 class MetricsWriter:
     """Writer of events on rank 0; on other ranks (`enabled` false) it writes nothing.
 
-    The history (JSON lines) is part of every checkpoint, so it covers all attempts of a run.
-    Events that cannot be written, such as to a full disk, stay in memory. Safe to use from several threads.
+    The history of all events is a file of JSON lines. It is part of every checkpoint, so it covers all attempts
+    of a run. If an event cannot be written, for example because the disk is full, it stays in memory until a
+    later write succeeds. The writer is safe to use from several threads.
     """
 
     def __init__(

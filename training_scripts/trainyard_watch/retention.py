@@ -122,7 +122,8 @@ class Retention:
             keep: number of newest checkpoints that are never deleted; 0 chooses the number.
             paths: folders of the container.
             environ: the container's variables.
-            below: path of the folder relative to the one that the platform copies; empty if it is that one.
+            below: name of the checkpoint folder within the folder that the platform copies to S3; empty if the
+                platform copies the checkpoint folder itself.
         """
         config = paths.read_config("checkpointconfig")
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
@@ -358,9 +359,10 @@ class LocalLayout:
         return found
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
-        """Return the size in bytes of each file of a step on this disk, by path below the folder; None without files.
+        """Return the size in bytes of each file of a step's checkpoint on this disk.
 
-        `s3` and `there` are not used.
+        The keys are paths relative to the folder of all checkpoints. Return None if this disk has no files of the
+        step. `s3` and `there` are not used.
         """
         return {
             file.relative_to(self.folder).as_posix(): file.stat().st_size

@@ -91,9 +91,10 @@ SKIPPED = (
 def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
     """Report a job as alive while its script loads models and data before `watch`.
 
-    The reports end after at most `at_most_s` seconds. The limit on silence (`heartbeat_timeout_s`) begins with
-    a job's first line. This function prints this line at once; without this function, `watch` prints it. No
-    process group is needed.
+    The reports are heartbeats: log lines that begin with `trainyard `. They end after at most `at_most_s`
+    seconds. The limit `heartbeat_timeout_s` on the time between two heartbeats applies only after the job's
+    first one. This function prints a heartbeat at once, so the limit also covers the loading. Without this
+    function, `watch` prints the first heartbeat. No process group is needed.
     """
     metrics = MetricsWriter(
         container_paths().output_data_dir / OWN_FOLDER,
@@ -106,9 +107,9 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
 class Run:
     """One rank's run of a training loop. Every rank must call the same methods in the same order.
 
-    A script creates it by `watch` after the process group is initialized. It uses the run in a `with`
-    statement, or adds two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)` in its
-    loop.
+    A script creates the run by `watch` after the process group is initialized. The script uses the run in a
+    `with` statement, or adds two lines: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)` in
+    its loop.
 
     Args:
         model: model whose weights, gradients and activations are measured; None measures none of them. Sharded
@@ -203,8 +204,8 @@ class Run:
         None.
 
         Args:
-            parts: the models and optimizers in the state, by name. They are restored in place, with any number of
-                ranks. Every rank must pass them.
+            parts: the models and optimizers in the state, by name. They are restored in place. The number of ranks
+                may differ from the number that saved them. Every rank must pass them.
 
         Raises:
             CheckpointError: the parts are not those of the checkpoint, or their shards cannot be read.
@@ -303,7 +304,11 @@ class Run:
         self._restart_clock()
 
     def begin_step(self, number: int) -> None:
-        """Begin the observation of step `number`; needed only if it does not follow the last recorded step."""
+        """Begin the observation of step `number`.
+
+        The call is necessary only if the step does not directly follow the last recorded one. Otherwise the
+        observation has already begun, and the call does no harm before the step.
+        """
         self._begun = number
         self._emitter.begin_step(number)
 
@@ -366,14 +371,15 @@ class Run:
 
     @contextmanager
     def writing_model(self, folder: str | Path) -> Iterator[None]:
-        """Run the body, in which rank 0 writes the model to `folder`; after a stop, only within the grace period.
+        """Run the body of a `with` statement, in which rank 0 writes the model to `folder`.
 
-        Every rank must enter it, before the process group is destroyed. After a stop, all ranks leave the body
-        together. Otherwise torchrun would kill the other ranks of a host 30 s after the first one has exited with
-        code 143.
+        Every rank must enter the `with` statement, before the process group is destroyed.
 
-        If the grace period is almost over, the content of `folder` is removed and the process ends with exit code
-        143, so no incomplete model is uploaded.
+        After a stop, the body has only the rest of the grace period. If this period is almost over, the content of
+        `folder` is removed and the process ends with exit code 143, so no incomplete model is uploaded.
+
+        After a stop, all ranks leave the body together. If they did not, torchrun would kill the other ranks of a
+        host 30 s after the first one has exited with code 143.
         """
 
         def give_up() -> None:
@@ -672,7 +678,10 @@ class Run:
         return ReplicaChecksums(tensors.names, rank=self._ranks.rank, size=self._ranks.world_size)
 
     def before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Measure the gradients before the optimizer's step. A callback of a trainer may call it from its own hook."""
+        """Measure the gradients before the optimizer's step.
+
+        A trainer's callback may call this method from one of its hooks.
+        """
         if self._is_restoring:
             return
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
@@ -754,7 +763,7 @@ def check_loadable(state: Any, place: str = "state") -> None:
 
 
 def current_ranks(model: nn.Module | None) -> Ranks:
-    """Return this process's rank in the script's process group, or a single rank without a group.
+    """Return this process's rank in the script's process group. Without a group, return a single rank.
 
     Raises:
         RuntimeError: the process was launched as one of several ranks, and there is no group.

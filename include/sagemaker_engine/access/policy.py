@@ -34,7 +34,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One action on one resource, such as `s3:GetObject` on an ARN, with the values of its condition keys."""
+    """Action that a request needs permission for: the action, its resource, and the values of condition keys.
+
+    Example: `s3:GetObject` on the ARN of an object.
+    """
 
     action: str
     resource: str = "*"

@@ -97,7 +97,7 @@ def check_output(context: ApiContext, *, uri: str) -> None:
     """Check that the bucket of an output exists.
 
     Raises:
-        ValidationError: The bucket does not exist, or the text is not an S3 URI.
+        ValidationError: The bucket does not exist, or `uri` is not an S3 URI.
     """
     bucket, _ = split_s3_uri(uri)
     if not context.preconditions.has_bucket(bucket):

@@ -1,4 +1,4 @@
-"""Results of an AutoML job's steps: outcomes of their jobs, the best candidate, the analysis."""
+"""Results of the steps of an AutoML job: outcome of each step's job, best candidate, and analysis of the data."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def analysis_failure(step: AutoMLStep) -> str:
 
 
 def objective_of(step: AutoMLStep, plan: AutoMLPlan) -> float | None:
-    """Return a candidate's objective; None without one."""
+    """Return the value of the objective that the candidate of a step reached on the validation rows.
+
+    Return None if the step has no such value, for example because it has not completed.
+    """
     if not step.has_completed or step.result is None:
         return None
     value = step.result["Metrics"].get(f"{VALIDATION}:{plan.objective}")

@@ -37,7 +37,11 @@ class Line:
     """Bytes to credit to the next transfer, because the last wait took longer than requested."""
 
     def carry(self, num_bytes: float, *, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Block for the time that the bytes take. `meanwhile` is called after each wait and may abort by raising."""
+        """Block for the time that the transfer of the bytes takes.
+
+        The time is divided into waits of at most `SLICE_S` seconds. `meanwhile` is called after each wait, and may
+        abort the transfer by raising.
+        """
         left = num_bytes - self._ahead
         self._ahead = 0.0
         since = self.clock()

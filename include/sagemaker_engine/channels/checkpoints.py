@@ -203,7 +203,8 @@ class MirroredFolder:
         """Delete the objects of files that are missing in the scan `found`; return the number of deletions.
 
         Rejected deletions are added to `refused`, and the next call retries them. A scan is not a snapshot
-        and can miss a file that is being replaced, so the existence of missing files is checked once more.
+        and can miss a file that is being replaced. So before the deletion, the method checks again that the
+        file does not exist.
         """
         changes = 0
         for name in sorted(self._uploaded.keys() - found.keys()):
@@ -393,7 +394,7 @@ class _HostMirror(threading.Thread):
             each.abandon()
 
     def end(self) -> None:
-        """Request the last synchronization; start the thread for it if it was never started."""
+        """Request the last synchronization. If the thread was never started, start it now."""
         self._ended.set()
         if self.ident is None:
             self.start()

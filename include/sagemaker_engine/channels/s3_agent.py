@@ -49,7 +49,7 @@ class S3Agent(ObjectStore):
         self.retrier = retrier or Retrier()
 
     def head(self, bucket: str, key: str) -> ObjectInfo:
-        """Return the object, with retries."""
+        """Return the description of an object, without its content. Transient errors are retried."""
 
         def ask() -> ObjectInfo:
             self._request("HeadObject", bucket, key)

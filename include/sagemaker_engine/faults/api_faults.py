@@ -70,7 +70,11 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
 
 
 def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
-    """Return the request's operation, or None if it has none or is for S3. The body can be read again."""
+    """Return the operation and the body of a request; None if it is for S3, or cannot name an operation.
+
+    A request can name an operation in X-Amz-Target, or as the Action of a form. For a form without an Action,
+    the operation is empty. The request's body can still be read afterwards.
+    """
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     wants_xml = is_form(environ)
     if (not operation and not wants_xml) or service_of(environ) == "s3":

@@ -123,10 +123,10 @@ class Fault:
     """One fault.
 
     - `job`: glob over job names.
-    - `attempt`: number of the attempt, counted from 1. Each start of the job's instances is an attempt. None
-      for all attempts.
-    - `at`: None for the earliest moment. This is the start of Training or, for faults of service requests, the
-      next request.
+    - `attempt`: number of the attempt, counted from 1; None for all attempts. Each start of the job's instances
+      is an attempt.
+    - `at`: moment at which the fault occurs; None for the earliest one. The earliest moment is the start of
+      Training or, for faults of service requests, the next request.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
     - `duration_s`: seconds for which the effect lasts (see `FaultKind`); None for no end.

@@ -63,7 +63,7 @@ def read_plan(document: Any) -> tuple[list[Fault], Schedule | None]:
 
 
 def read_fault(document: Any, *, where: str = "fault") -> Fault:
-    """Return the fault of one JSON object; without an `id` it gets a random one.
+    """Return the fault that a JSON object describes. A fault without an `id` gets a random one.
 
     Raises:
         FaultError: As for `read_plan`.

@@ -63,7 +63,7 @@ class Schedule:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the schedule as JSON that `reader` accepts."""
+        """Return the schedule as JSON in the form that the module `faults.reader` reads."""
         return asdict(self)
 
 

@@ -93,7 +93,11 @@ class FaultStore:
         self.replace(*read_plan(document))
 
     def report(self) -> dict[str, Any]:
-        """Return all faults, the schedule and the scheduled interruptions that occurred, as JSON."""
+        """Return the state of the store as JSON.
+
+        The members are `faults` (all faults), `schedule` (the schedule of random interruptions, or None) and
+        `scheduled` (the interruptions of the schedule that occurred).
+        """
         schedule = self.schedule()
         return {
             "faults": [each.as_json() for each in self.entries()],
@@ -116,15 +120,16 @@ class FaultStore:
             return [_entry(db, row) for row in db.execute("SELECT * FROM faults ORDER BY position")]
 
     def schedule(self) -> Schedule | None:
-        """Return the seeded schedule, or None."""
+        """Return the schedule of random interruptions, or None if the store has no schedule."""
         with self._database.read() as db:
             row = db.execute("SELECT schedule FROM fault_schedule").fetchone()
         return None if row is None else read_plan(json.loads(row["schedule"]))[1]
 
     def scheduled(self) -> list[dict[str, Any]]:
-        """Return the scheduled interruptions that occurred, in order.
+        """Return the scheduled interruptions that occurred, oldest first.
 
-        Each has `subject` (`<job>/<attempt> of <creation time of the job>`) and `at`; times are epoch seconds.
+        Each has two members. `subject` names the attempt as `<job>/<attempt> of <creation time of the job>`.
+        `at` is the time of the interruption. Both times are epoch seconds.
         """
         with self._database.read() as db:
             rows = db.execute(

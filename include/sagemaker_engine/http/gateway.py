@@ -146,5 +146,5 @@ def _document(environ: WSGIEnvironment) -> Any:
 
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
-    """Return whether an unsigned request calls a service other than S3."""
+    """Return whether a request, known to be unsigned, calls a service other than S3."""
     return is_form(environ) or "HTTP_SMITHY_PROTOCOL" in environ

@@ -1,7 +1,8 @@
-"""Host names by which requests may address the engine.
+"""Host names that the engine accepts in the Host header of a request. Other names are rejected.
 
-A web page can bind its own name to 127.0.0.1 (DNS rebinding). A browser then treats the engine, which runs code, as
-the page's own server. Such requests still have the page's name in the Host header, which no script can change.
+The reason is DNS rebinding: a web page can bind its own name to 127.0.0.1. A browser then treats the engine, which
+runs code, as the page's own server. Requests by the page still have its name in the Host header, which no script
+can change.
 """
 
 from __future__ import annotations

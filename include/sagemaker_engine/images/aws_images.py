@@ -1,8 +1,9 @@
 """AWS's container images: repositories, tags and the accounts of registries, from a dated data file.
 
-The file is the engine's own copy of AWS's published tables; `aws_images_from_sdk` writes it. A tag is also accepted if
-it is a known tag followed by a CUDA version, system, platform, patch or date, such as
-`2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker`.
+The file is the engine's own copy of AWS's published tables; `aws_images_from_sdk` writes it. A tag is
+accepted if it is in the file. It is also accepted if it is such a tag with suffixes for the CUDA version,
+operating system, platform, patch version or date. For example,
+`2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker` is the tag `2.8.0-gpu-py312` with three suffixes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ImageName:
 
     @property
     def account(self) -> str | None:
-        """Return the account of an Elastic Container Registry, or None for another registry."""
+        """Return the AWS account that owns the image's registry; None if it is not an Elastic Container Registry."""
         found = _ECR.fullmatch(self.registry)
         return found["account"] if found else None
 
@@ -121,7 +122,7 @@ class AwsRepositories:
     def repository_problem(self, name: ImageName) -> str | None:
         """Return the reason why an image's repository does not exist in the image's registry; None if it exists.
 
-        The image's registry is one of AWS's.
+        Call this only for an image whose registry is one of AWS's.
         """
         repository = self.repositories.get(name.repository)
         if repository is None:

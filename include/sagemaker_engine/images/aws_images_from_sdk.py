@@ -41,7 +41,10 @@ def main() -> None:
 
 
 def read_sdk() -> dict[str, Any]:
-    """Return the members of the data file except for its date, from the installed SDK's tables."""
+    """Return the content of `aws_images.json` without its date.
+
+    The sources are the installed SDK's tables and `MORE_TAGS`.
+    """
     package = distribution(SDK)
     accounts: dict[str, dict[str, str]] = defaultdict(dict)
     tags: dict[str, set[str]] = defaultdict(set)
@@ -133,9 +136,10 @@ def _python(base: str | None) -> str | None:
 
 
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
-    """Return the possible last parts of a tag: CUDA version and system, or None if the tag has no such part.
+    """Return the possible last parts of a tag. The list is [None] if the tag has no such part.
 
-    If an image has Neuron SDK versions, there is one possible part per version. It begins with the version.
+    A last part consists of the CUDA version and the system. If an image has Neuron SDK versions, there is one
+    possible last part per version, and it begins with the version.
     """
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given

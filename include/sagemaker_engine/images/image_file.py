@@ -61,18 +61,19 @@ class ImageFile:
 
     - `text`: the file's content. pip installs exactly these requirements, without dependencies.
     - `repositories`: last components of the repositories that the image emulates.
-    - `unless`: package that makes the image unnecessary. If Trainyard's own environment has it, that environment
-      emulates the repositories instead.
-    - `tags`: first parts of the tags that it emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
+    - `unless`: package that makes the image unnecessary. If Trainyard's own environment has it, that
+      environment emulates the repositories instead.
+    - `tags`: first parts of the tags that the image emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
     - `training_module`: AWS's framework entry point.
-    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible, too. The image's own
-      packages have priority.
-    - `launchers`: launcher flags of AWS's toolkit that it supports.
-    - `programs`: programs that this machine must have to build it.
-    - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
+    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible, too. The image's
+      own packages have priority.
+    - `launchers`: launcher flags of AWS's toolkit that the image supports.
+    - `programs`: programs that this machine must have to build the image.
+    - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's
+      folder.
     - `build_files`: SHA-256 of each file in the image's folder that `build_environment` names.
     - `build_requirements`: packages that are installed first, for use by the build.
-    - `source`: folder of the image that is on the import path of its instances.
+    - `source`: a subfolder of the image's folder. Jobs that run in the image have it on their import path.
     - `imports`: modules that must be importable, or the build fails.
     """
 
@@ -269,7 +270,10 @@ def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
 
 
 def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
-    """Return whether a pattern maps some image of `repository`, an image URI without a tag."""
+    """Return whether a pattern in `own` matches some tag of `repository`.
+
+    `own` maps patterns to targets. `repository` is an image URI without a tag.
+    """
     return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
 
 

@@ -44,10 +44,12 @@ class NoKeyError(Exception):
 class MpiRuntime:
     """Mounts and PATH entries that an instance needs for an MPI launch.
 
-    - `folders`: (host path, path inside) of mounts.
-    - `added`: (host path, path inside) of overlays. At the path inside, the instance sees the entries of the
-      host path in addition to those that this machine itself has there.
-    - `programs`: folders that are first on the PATH, as paths inside.
+    A pair is (path on this machine, path in the instance).
+
+    - `folders`: pairs of mounts.
+    - `added`: pairs of overlays. At the path in the instance, the overlay shows this machine's own entries at
+      the same path, and in addition the entries of the pair's first path.
+    - `programs`: folders that are first on the PATH, as paths in the instance.
     """
 
     folders: list[tuple[Path, str]] = field(default_factory=list)

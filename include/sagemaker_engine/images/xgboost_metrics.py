@@ -1,4 +1,4 @@
-"""Metrics that AWS predefines for its built-in XGBoost, without MetricDefinitions of the job."""
+"""Metrics that AWS predefines for its built-in XGBoost, so that a job needs no MetricDefinitions for them."""
 
 from __future__ import annotations
 

@@ -292,7 +292,8 @@ class JobAttempt:
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
         """Return the mount of emulated accelerators, or an empty list.
 
-        If the instance type has accelerators that are neither real nor emulated, a log line reports that.
+        A log line is written if the instance type has accelerators, but this machine has no GPUs and the
+        accelerators are not emulated.
         """
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
@@ -304,7 +305,11 @@ class JobAttempt:
         return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the overlay with replacements of SageMaker's libraries if the image has them and the job uses them."""
+        """Return the overlay with replacements of SageMaker's libraries for an instance.
+
+        The list has one pair (folder with the replacements, folder that they overlay). It is empty if
+        the image provides none of the libraries to this job, or has no torch.
+        """
         wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
         place = packages_folder((self.runtime.prefix, *self.runtime.layers))
         if not wanted or place is None:

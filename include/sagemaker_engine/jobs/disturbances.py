@@ -157,7 +157,8 @@ class Standstill:
 class DutyCycle:
     """Slowdown of some hosts until `until` (time.monotonic()).
 
-    Their processes run for the share `factor` of each period of `CYCLE_S` seconds.
+    In each period of `CYCLE_S` seconds, the hosts' processes run for `factor` x `CYCLE_S` seconds, and are
+    suspended for the rest.
     """
 
     hosts: Sequence[str]
@@ -190,10 +191,10 @@ class CutLink:
     _is_cut: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Cut or restore the links when due; return whether the fault continues.
+        """Cut or restore the instances' network links when due; return whether the fault continues.
 
         Raises:
-            OSError: The kernel rejects it.
+            OSError: The kernel rejects the change of a link.
         """
         lasts = now < self.until
         if lasts and not self._is_cut:
@@ -206,7 +207,7 @@ class CutLink:
 
 @dataclass(slots=True, kw_only=True)
 class FullDisk:
-    """Full checkpoint folders until `until` (time.monotonic())."""
+    """Checkpoint folders that are full while `time.monotonic()` is less than `until`."""
 
     volumes: Sequence[Volume]
     until: float

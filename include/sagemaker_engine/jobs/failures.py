@@ -60,9 +60,10 @@ def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> 
     """Return the FailureReason of a job whose program failed.
 
     `words` is the content of the container's /opt/ml/output/failure, and `last_line` is the last line of the
-    program's log. The engine fills in a text if `words` is empty or contains an empty ErrorMessage. If SIGKILL
-    ended the program, this text is the constant `KILLED`, otherwise it is `last_line`. AWS itself never fills
-    in the last line. The text before the exit code is cut so that both fit into the API's 1024 characters.
+    program's log. The result contains `words`, then the exit code. The engine fills in a text if `words` is
+    empty or contains an empty ErrorMessage. If SIGKILL ended the program, this text is the constant `KILLED`,
+    otherwise it is `last_line`. AWS itself never fills in the last line. The text before the exit code is cut
+    so that the result has at most 1024 characters, the API's limit.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

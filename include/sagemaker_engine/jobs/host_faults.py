@@ -70,10 +70,11 @@ class AttemptFaults:
         self.check()
 
     def check(self) -> None:
-        """Apply the due faults that remove hosts, and the end of the training plan's window.
+        """Raise `HostsLostError` if a fault that removes hosts is due, or if the training plan's window has ended.
 
         Raises:
-            HostsLostError: As for `pass_state`.
+            HostsLostError: The hosts are lost at once, without the notice of a spot interruption, because no
+                program of the user could use it.
         """
         if (lost := self.window_loss()) is not None:
             raise HostsLostError(lost)
@@ -82,7 +83,10 @@ class AttemptFaults:
             raise HostsLostError(_ENDINGS[fault.what])
 
     def will_fill(self, host: str) -> bool:
-        """Return whether a `disk_full` fault may hit this host. The answer is fixed at the first call."""
+        """Return whether a `disk_full` fault can occur on this host in this attempt.
+
+        The faults are read at the first call, for all hosts. Later changes of the faults do not affect the result.
+        """
         if self._known is None:
             self._known = [f for f in self.moments.awaited if f.what is FaultKind.DISK_FULL]
         return any(each.hits_host(host) for each in self._known)

@@ -1,4 +1,8 @@
-"""Manifests of emulated images. Their digest changes with the packages and programs that a job in the image runs."""
+"""Manifests of emulated images.
+
+The digest of a manifest changes if the packages of the image change, or if the programs that the image runs
+for a job change.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ _CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 
 
 def manifest_of(uri: str, *, image_files: Path = IMAGES_FOLDER) -> str:
-    """Return the manifest of a tagged image. It has no layers, because the engine has none.
+    """Return the manifest of a tagged image. The manifest lists no layers, because the engine stores none.
 
     Raises:
-        UnknownImageError: The text is not an image URI.
+        UnknownImageError: `uri` is not an image URI.
     """
     name = read_name(uri)
     if name is None:

@@ -98,8 +98,9 @@ def resolve_image(
 ) -> ImageRuntime:
     """Return the runtime that emulates the image. Its engine image (`runtime.image`) may have to be built first.
 
-    `image_files` is the folder that describes the engine images and maps a team's own images. `images_folder` is the
-    folder of built images; None for the user's default.
+    `image_files` is the folder with the files that describe the engine images. Its file `own_images.toml`,
+    which may be missing, maps a team's own images to engine images, or to repositories that run here.
+    `images_folder` is the folder of built images; None for the user's default.
 
     Raises:
         UnknownImageError: No runtime emulates the image's repository, or the version in its tag.
@@ -246,7 +247,10 @@ def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
 
 
 def _runnable(images: list[ImageFile]) -> set[str]:
-    """Return the targets that an image can be mapped to: repositories that run here, and engine images."""
+    """Return the targets to which own_images.toml may map a team's image.
+
+    These are the repositories that run here, and the names of the engine images.
+    """
     repositories = {name for each in images if not each.tags for name in each.repositories}
     return {*FAMILIES, *(each.name for each in images), *repositories}
 

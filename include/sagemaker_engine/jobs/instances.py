@@ -193,8 +193,9 @@ def _binds(
 def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple[str, str]]:
     """Return (host path, path inside) of the instance's read-only folders.
 
-    These are the folders of the request. On a machine with mounts, the folder of the warm workers' stubs and
-    socket (package `warm`) is added, if it exists.
+    These are the folders of the request and, if it exists, the folder with the stubs and the socket of the warm
+    workers (package `warm`). The latter is left out if the machine does not support mounts for instances
+    (`Ground.has_mounts`).
     """
     folders = [(str(source), target) for source, target in request.read_only]
     stubs = job.settings.root / "warm"
@@ -206,7 +207,11 @@ def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple
 def _overlays(
     runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
 ) -> list[Overlay]:
-    """Return the copy-on-write folders of the instance: its channels, its environments and added programs."""
+    """Return the copy-on-write folders of the instance.
+
+    These are the request's input folders (`copied`), the Python environments of `runtime`, and the folders to
+    which the request adds entries (`added`).
+    """
     environments = (runtime.prefix, *runtime.layers) if ground.has_overlay else ()
     seen = [(each, str(each)) for each in environments]
     wanted: list[tuple[str | None, str, str]]

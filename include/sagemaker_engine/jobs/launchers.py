@@ -110,10 +110,11 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 
 
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
-    """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
+    """Return whether the job's own entry point could start mpirun, which AWS's images always contain.
 
-    The answer is True if the entry point's command contains mpirun, or if SDK v3 created the job. SDK v3 passes
-    its drivers in the channel `sm_drivers`, and one of them starts mpirun.
+    The answer is True if the entry point's command contains mpirun. It is also True if the job has an entry
+    point of its own and the channel `sm_drivers`. SDK v3 passes its drivers in this channel, and one of them
+    starts mpirun.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]

@@ -126,7 +126,7 @@ def _releases(store: JobStore, row: JobRow) -> bool:
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
-    """Return whether a job has not ended and still has its dead runner.
+    """Return whether a job has not ended and its row still names the runner that was found dead.
 
     `row` is the job as read when its runner was found dead, `now` its current row.
     """

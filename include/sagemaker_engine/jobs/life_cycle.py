@@ -119,7 +119,7 @@ def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
 
 
 def seconds_in(status: str, transitions: Sequence[dict[str, Any]]) -> float:
-    """Return the seconds in a secondary status over all attempts, without a period that has not ended."""
+    """Return the seconds in a secondary status over all attempts; a period counts only if it has ended."""
     return sum(
         float(each["EndTime"]) - float(each["StartTime"])
         for each in transitions

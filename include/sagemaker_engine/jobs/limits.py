@@ -59,8 +59,9 @@ def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
 def next_attempt(transitions: Sequence[dict[str, Any]]) -> int:
     """Return the number of the attempt that is about to begin; the first attempt has number 1.
 
-    The number is the count of Starting transitions, because each attempt adds one. While the job waits for new
-    instances, the coming attempt has not added its transition yet, so the number is the count plus 1.
+    Each attempt adds one Starting transition. Normally the coming attempt has added its transition already, so
+    the number is the count of these transitions. While the job waits for new instances, the coming attempt has
+    not added its transition yet, so the number is the count plus 1.
     """
     waits = transitions[-1]["Status"] in BETWEEN_INSTANCES
     return _num_starts(transitions) + 1 if waits else num_attempts(transitions)

@@ -30,7 +30,11 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class LogFile:
-    """One log stream, `<host>-<epoch>.jsonl`: one JSON object per line, without buffering."""
+    """One log stream: the file `<host>-<epoch>.jsonl`, with one JSON object per line.
+
+    `epoch` is the suffix that `next_epoch` returned, usually the start time in epoch seconds. Writes are not
+    buffered.
+    """
 
     def __init__(
         self, folder: Path, host: str, *, epoch: int, on_line: Callable[[int, str], None]
@@ -59,8 +63,9 @@ class LogFile:
     def feed(self, data: bytes) -> None:
         """Add bytes that a program printed; a line is written once it is complete.
 
-        A carriage return also ends a line, so that progress bars do not grow without limit. Lines that the disk
-        rejects are lost, see `loss`: the printing process must never have to wait.
+        A carriage return also ends a line, so that progress bars do not grow without limit. If the disk rejects a
+        line, the line is dropped and counted in `loss`. The write is not repeated, because the program would then
+        have to wait.
         """
         *lines, self._rest = _LINE_END.split(self._rest + data)
         if len(self._rest) > MAX_EVENT_BYTES:
@@ -69,7 +74,7 @@ class LogFile:
         self._write(lines)
 
     def add_line(self, text: str) -> None:
-        """Write one of the engine's own lines to the stream, with its prefix."""
+        """Write `text` to the stream as a line of the engine itself, with the prefix of such lines."""
         self._write([f"{_ENGINE_PREFIX}{text}".encode()])
 
     def close(self) -> None:
@@ -164,7 +169,7 @@ class LogPump(threading.Thread):
         return f"InternalServerError: {losses[0]}. Free space there and submit the job again."
 
     def add(self, log_file: LogFile) -> int:
-        """Return a file descriptor whose data is written to the log file."""
+        """Return the write end of a new pipe; all data that is written to it is copied to the log file."""
         self._log_files.append(log_file)
         read_end, write_end = os.pipe()
         self._selector.register(read_end, selectors.EVENT_READ, log_file)

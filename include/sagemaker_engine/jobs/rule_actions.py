@@ -56,7 +56,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
 
 
 def parsed_actions(text: str) -> list[dict[str, str]] | None:
-    """Return the actions of an `action_json`; None if it is invalid.
+    """Return the actions in `text`, the value of the rule parameter `action_json`; None if the value is invalid.
 
     Text that is not JSON is read again without the backslashes before quotes: the SDK's `ActionList.serialize`
     adds them for a shell, and the engine runs no shell.

@@ -50,7 +50,7 @@ class RuleStatuses:
         }
 
     def expect(self, rules: Sequence[Rule]) -> None:
-        """Set the rules to evaluate, and create a processing job for each new rule."""
+        """Set `rules` as the job's rules, and create a processing job for each rule that has no status yet."""
         with self._lock:
             self._rules = {each["RuleConfigurationName"]: each for each in rules}
             for each in rules:

@@ -117,7 +117,10 @@ class RuleWatch:
             self._statuses.finish()
 
     def deliver(self) -> None:
-        """Wait until the rules' messages are sent. Call this after the job has ended."""
+        """Wait until the messages of the rules' actions (mail, SMS) are sent. Call this after the job has ended.
+
+        The wait for each message is limited to `MESSAGE_S` seconds.
+        """
         for message in self._messages:
             message.join(timeout=MESSAGE_S)
 

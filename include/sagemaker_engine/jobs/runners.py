@@ -1,4 +1,7 @@
-"""Runners of an engine's jobs: their start, adoption, and detection of their end."""
+"""Runners of an engine's jobs.
+
+The module starts runners, adopts those of the previous engine after a restart, and detects their end.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Outcome:
 
     - `failure`: the first instance that failed by itself.
     - `last_line`: the last line that the failed instance's program printed.
-    - `fault`: FailureReason of a job that ended by FAULT.
+    - `fault`: the job's FailureReason if `ending` is `Ending.FAULT`.
     - `gone_at`: host name -> the time.monotonic() value at which the host is lost. If hosts are lost after a
       notice (`Loss.notice_s`), they exist until the notice is over, even if their programs end earlier.
     """

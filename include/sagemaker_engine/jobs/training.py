@@ -54,7 +54,10 @@ CAPACITY_ERROR = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """One run of a training job. `order` returns the reason to end the job, or None."""
+    """A training job from its first wait for instances to its final status.
+
+    `order` is called repeatedly. It returns the reason to end the job, or None if the job may continue.
+    """
 
     job: Job
     order: Callable[[], Ending | None]
@@ -212,7 +215,7 @@ class TrainingRun:
         return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
 
     def _conclude(self, attempt: JobAttempt, outcome: Outcome) -> bool:
-        """End the job after its last attempt; return False if another attempt must follow.
+        """End the job if `attempt` was its last one. Return False if another attempt must follow, otherwise True.
 
         Raises:
             JobError: The service lost a host or could not provide a resource that the instances need. It is also

@@ -27,7 +27,10 @@ class LogEvent:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size that counts towards the limit of a page."""
+        """Return the size of this event in bytes, for the size limit of one page of events.
+
+        The size is that of the text in UTF-8 plus `EVENT_OVERHEAD_BYTES`.
+        """
         return len(self.message.encode()) + EVENT_OVERHEAD_BYTES
 
 

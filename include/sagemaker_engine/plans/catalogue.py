@@ -76,10 +76,10 @@ DEFAULT_CATALOGUE = (
 
 
 def read_catalogue(document: object) -> tuple[ReservableType, ...]:
-    """Return the catalogue of a JSON list of types.
+    """Return the catalogue that a JSON document describes: a list of instance types.
 
     Raises:
-        CatalogueError: The list is malformed.
+        CatalogueError: The document is malformed.
     """
     known = {each.name for each in fields(ReservableType)}
     if not isinstance(document, list) or not all(isinstance(each, dict) for each in document):

@@ -1,4 +1,7 @@
-"""Training plan: windows of reserved instances, and its status at a time. Pure; times are epoch seconds."""
+"""Training plan: its windows of reserved instances, and its status at a given time.
+
+Pure. Times are epoch seconds.
+"""
 
 from __future__ import annotations
 

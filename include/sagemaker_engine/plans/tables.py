@@ -139,7 +139,7 @@ class PlanTables:
             return changed
 
     def in_use(self, arn: str) -> int:
-        """Return the number of instances of a plan that jobs use."""
+        """Return how many of a plan's instances are in use by jobs."""
         with self.database.read() as db:
             return _in_use(db, arn)
 
@@ -156,7 +156,10 @@ class PlanTables:
             return True
 
     def release(self, job_arn: str) -> None:
-        """Release a job's instances of its plan. Those of an ended job are released without this call."""
+        """End a job's use of the instances of its training plan.
+
+        If a job has ended, its instances count as released without this call.
+        """
         with self.database.write() as db:
             db.execute("DELETE FROM training_plan_uses WHERE job_arn = ?", (job_arn,))
 

@@ -108,9 +108,9 @@ def decode(text: str, *, size: int) -> bytes | None:
 def composite(algorithm: str, values: list[str]) -> str | None:
     """Return the composite checksum of a multipart object, or None if `algorithm` cannot be computed.
 
-    `values` are the base64 checksums of the parts in order. The result is the base64 digest of their
-    bytes, followed by ``-`` and the number of parts. Source: S3 user guide, "Checking object integrity",
-    composite checksums.
+    `values` are the base64 checksums of the parts in order. They are decoded and joined. The result is the
+    base64 digest of the joined checksums, followed by ``-`` and the number of parts. Source: S3 user guide,
+    "Checking object integrity", composite checksums.
     """
     if not is_computed(algorithm):
         return None

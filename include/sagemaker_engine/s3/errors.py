@@ -148,7 +148,10 @@ class S3Error(Exception):
 
     @classmethod
     def of_status(cls, status: int, code: str) -> S3Error:
-        """Return an error with any status and code; if the code is unknown, the wording is InternalError's."""
+        """Return an error with this status and code, which need not be in the table of errors.
+
+        If the code is not in the table, the error has the wording of InternalError.
+        """
         error = cls(code if code in _ERRORS else "InternalError")
         error.code, error.status = code, status
         return error

@@ -53,5 +53,5 @@ class HalfBody:
         raise TruncatedBodyError(f"a fault withholds the last {self._missing} bytes")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file that the body is read from."""
         self._half.close()

@@ -118,12 +118,13 @@ def names_etag(condition: str, etag: str) -> bool:
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (offset, length) in bytes of a Range header, or None if S3 would ignore the header.
+    """Return the (offset, length), in bytes, of the range that a Range header requests.
 
+    Return None if S3 would ignore the header. `size` is the size of the object in bytes.
     Example: bytes=-3 of 10 bytes -> (7, 3).
 
     Raises:
-        S3Error: InvalidRange, if the object has no byte of the range.
+        S3Error: InvalidRange, if no byte of the range is in the object.
     """
     found = _RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":

@@ -170,7 +170,7 @@ class ObjectStore(BucketTable):
         return self._with_blob(bucket, key, lambda path: path.open("rb", buffering=0))
 
     def path(self, bucket: str, key: str) -> Path:
-        """Return the path of the object's file, for reading only. An overwrite of the key removes it."""
+        """Return the path of the object's file, for reading only. The file is removed when the key is overwritten."""
         return self.blobs.path(self.head(bucket, key).blob)
 
     def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:

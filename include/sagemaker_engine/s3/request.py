@@ -26,7 +26,11 @@ class S3Request:
     environ: Mapping[str, Any]
 
     def header(self, name: str) -> str | None:
-        """Return a header's text, or None. x-amz headers may also be parameters of a presigned query."""
+        """Return a header's text, or None if the request does not give it.
+
+        An x-amz header can also be given as the query parameter of the same name, as in a presigned URL. If both
+        are present, the header is used.
+        """
         value = self.environ.get("HTTP_" + name.upper().replace("-", "_"))
         if value is None and name.startswith("x-amz-"):
             value = next((text for key, text in self.query.items() if key.lower() == name), None)

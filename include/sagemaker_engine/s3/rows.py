@@ -74,7 +74,7 @@ def upload_info(row: tuple[Any, ...]) -> UploadInfo:
 
 
 def part_info(row: tuple[Any, ...]) -> PartInfo:
-    """Return the part of a row with the columns `PART_COLUMNS`."""
+    """Return one part of a multipart upload, read from a row with the columns `PART_COLUMNS`."""
     number, blob, size, etag, modified_at, checksums = row
     return PartInfo(
         number=number,

@@ -217,7 +217,11 @@ def _read_head(source: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _head(line: bytes, fields: bytes, *, drops: tuple[bytes, ...], adds: bytes) -> bytes:
-    """Return a request's head without the fields that begin with `drops`, and with the fields `adds`."""
+    """Return the head of a request from its first line and its header fields.
+
+    Fields that begin with one of the texts in `drops` are removed. These texts must be in lower case, but the
+    case of the fields is ignored. The fields in `adds` are added.
+    """
     kept = [each for each in fields.split(b"\r\n") if not each.lower().startswith(drops)]
     return line + b"\r\n" + adds + b"\r\n".join(kept)
 

@@ -173,7 +173,11 @@ def _private_folders(instance: Instance, root: str) -> set[str]:
 
 
 def _show_and_hide(plan: ClusterPlan, root: str) -> None:
-    """Show the paths that are needed and hide those that are private, shortest path first."""
+    """Show the host paths in `plan.needed` and hide those in `plan.private`, then hide `SECRETS`.
+
+    `RESOLVER` and `CERTIFICATES` are shown, too. The paths of the plan are handled in the order of their depth,
+    so a path overrides the folders that contain it.
+    """
     needed = {RESOLVER, CERTIFICATES, *plan.needed}
 
     def depth(path: str) -> tuple[int, bool]:

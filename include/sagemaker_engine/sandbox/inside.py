@@ -47,10 +47,12 @@ def mend_cables(holder: int, indices: Sequence[int]) -> None:
 
 
 def fill_volume(first: int, path: str) -> None:
-    """Reduce the size of a volume to the size of its content; `first` is the process id of the instance's process 1.
+    """Fill a volume by reducing its size to the size of its content.
+
+    `first` is the process id of the instance's process 1. `path` is the volume's path inside the instance.
 
     Raises:
-        OSError: The kernel rejects it.
+        OSError: The kernel rejects the new size, or the instance has ended.
     """
     _run(first, "fill", path)
 

@@ -48,8 +48,8 @@ class ClusterPlan:
     """All instances of one job, and their common settings.
 
     - `ports`: purpose (`engine` or `egress`) -> loopback port in every instance. A program outside of the
-      instance serves it. Ports need the feature `net`.
-    - `needed`: host paths outside the system folders that are visible, read-only.
+      instance accepts the connections to this port. Ports need the feature `net`.
+    - `needed`: host paths outside of the system folders. The instance sees them read-only.
     - `private`: host folders that appear empty in the instance, even if a visible folder contains them.
 
     If a path in `needed` is below a path in `private`, or the reverse, the list with the longer path applies

@@ -137,7 +137,7 @@ def bind_read_only(source: str, target: str) -> None:
 
 
 def make_read_only(target: str) -> None:
-    """Make the mount at `target` read-only, without the mounts below it.
+    """Make the mount at `target` read-only. The mounts below it do not change.
 
     Raises OSError if the machine does not allow it.
     """
@@ -194,7 +194,7 @@ def inotify_watch(descriptor: int, folder: str, mask: int) -> None:
     """Watch a folder. A missing folder is ignored.
 
     Raises:
-        OSError: The folder cannot be read, or too many are watched.
+        OSError: The folder cannot be read, or too many folders are watched.
     """
     result = _libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
     if result < 0 and ctypes.get_errno() != errno.ENOENT:

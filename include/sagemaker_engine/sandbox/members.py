@@ -68,7 +68,10 @@ def read_processes(proc: Path = _PROC) -> dict[int, Member]:
 
 
 def members(first: int) -> list[Member]:
-    """Return the processes of the instance whose process 1 is `first`, beginning with it; empty after its end."""
+    """Return the processes of one instance, its process 1 first; empty after process 1 has ended.
+
+    `first` is the process id of the instance's process 1 on this machine.
+    """
     return [each for each in family(read_processes(), first) if not each.is_over]
 
 

@@ -52,7 +52,7 @@ def connect(pids: list[int]) -> None:
 def detach(indices: Sequence[int]) -> None:
     """Detach the virtual cables (veth) of these instances from the bridge.
 
-    Raises OSError if `ip` is missing or the kernel rejects it.
+    Raises OSError if the program `ip` is missing, or if the kernel rejects the change.
     """
     _run_batch("".join(f"link set cable{index} nomaster\n" for index in indices))
 
@@ -60,7 +60,7 @@ def detach(indices: Sequence[int]) -> None:
 def attach(indices: Sequence[int]) -> None:
     """Attach the virtual cables (veth) of these instances to the bridge.
 
-    Raises OSError if `ip` is missing or the kernel rejects it.
+    Raises OSError if the program `ip` is missing, or if the kernel rejects the change.
     """
     _run_batch("".join(f"link set cable{index} master {BRIDGE}\n" for index in indices))
 

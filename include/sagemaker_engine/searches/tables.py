@@ -204,7 +204,10 @@ class SearchTables(ABC, Generic[Row, Job]):
             _insert(db, self.jobs_table, {self.owner: arn, **_columns(job)})
 
     def note(self, arn: str, number: int, **columns: Any) -> None:
-        """Set columns of a job, such as launched_at and result (a JSON value)."""
+        """Set columns of one job, such as `launched_at` and `result`.
+
+        The job is the one with this number in the search `arn`. A value of `result` is stored as JSON.
+        """
         if "result" in columns:
             columns["result"] = json.dumps(columns["result"])
         assignments = ", ".join(f"{column} = ?" for column in columns)

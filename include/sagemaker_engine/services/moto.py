@@ -1,6 +1,7 @@
-"""moto in this process, for the services of `coverage.OTHER_SERVICES` that the engine does not implement itself.
+"""moto, run in this process for the AWS requests that the engine does not answer itself.
 
-The first request that needs moto imports it, which takes over a second. Its state is in memory and is lost when the
+Requests that are signed for a service outside `coverage.OTHER_SERVICES` are rejected. The first request
+that needs moto imports it, which takes over a second. moto's state is in memory and is lost when the
 process ends.
 """
 
@@ -53,7 +54,7 @@ class MotoBackend:
         self._used: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request; operations that moto lacks are errors in the service's protocol."""
+        """Answer one request. If moto lacks the operation, the response is an error in the service's protocol."""
         name = _operation_name(environ)
         if environ["PATH_INFO"].startswith("/moto-api"):
             closed = ServiceError(

@@ -83,7 +83,7 @@ class Quotas:
         return found
 
     def change(self, document: object) -> None:
-        """Replace all changed values; an empty mapping restores all defaults.
+        """Replace the values of all earlier changes by those in `document`; an empty mapping restores all defaults.
 
         Raises:
             QuotaError: The document is malformed, or a name or glob matches no quota.

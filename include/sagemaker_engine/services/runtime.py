@@ -1,4 +1,7 @@
-"""SageMaker services that identify operations by path, such as InvokeEndpoint. Every operation is rejected."""
+"""SageMaker services that identify an operation by HTTP method and path, such as SageMaker Runtime.
+
+The engine rejects every operation of these services, for example InvokeEndpoint.
+"""
 
 from __future__ import annotations
 

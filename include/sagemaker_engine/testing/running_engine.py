@@ -180,7 +180,10 @@ class RunningEngine:
 
 
 def _import_path() -> dict[str, str]:
-    """Return the variables with which the engine's process finds this package; empty if it is installed."""
+    """Return the environment variables that the engine's process needs to import this package.
+
+    The result is empty if the package is installed.
+    """
     if IMAGES_FOLDER.is_relative_to(SOURCE_FOLDER):
         return {}
     given = os.environ.get("PYTHONPATH", "")

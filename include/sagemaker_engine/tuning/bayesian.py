@@ -160,10 +160,11 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Round the positions of integers and categories to the exact positions of their values.
+    """Round the positions of integers and categories in `shares` to the exact positions of values.
 
-    Each integer and each category covers an interval of the range's scale, and its position is the interval's
-    center (`Range.share_of`). Changes `shares` in place and returns it.
+    `shares` has a row per point and a column per range. Its elements are positions on the ranges' scales, from
+    0 to 1. Each integer and each category covers an interval of its range's scale, and the exact position is
+    the center of the interval (`Range.share_of`). Changes `shares` in place and returns it.
     """
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:

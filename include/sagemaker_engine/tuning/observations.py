@@ -24,7 +24,7 @@ MAX_REPEATED = 3
 
 
 class TrialPhase(StrEnum):
-    """Phase of a trial for the search; `ObjectiveStatus` on the wire."""
+    """Phase of a trial, as the search uses it. The values are those of `ObjectiveStatus` in the API."""
 
     PENDING = "Pending"
     SUCCEEDED = "Succeeded"

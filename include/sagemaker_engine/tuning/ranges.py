@@ -110,7 +110,7 @@ class Range:
         return _share(self.low, self.high, float(text), self.scaling)
 
     def write(self, value: Value) -> str:
-        """Return the value as a hyperparameter's text, clipped to the range."""
+        """Return the value as a hyperparameter's text; a number is clipped to the range first."""
         if self.kind is RangeKind.CATEGORICAL:
             return str(value)
         clipped = min(max(float(value), self.low), self.high)
@@ -161,7 +161,8 @@ def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
     """Return the space of a ParameterRanges structure. AutoParameters are ignored.
 
     Raises:
-        RangeError: A range is empty, an end of it is not a number, or it does not support its scaling.
+        RangeError: A range is empty, has an end that is not a number, or has a scaling that does not fit its
+            values or kind.
     """
     found = [
         _numeric(each, kind)

@@ -1,6 +1,7 @@
-"""Hyperband's sampler: Optuna's TPE (tree-structured Parzen estimator). Its study is rebuilt from the history.
+"""Hyperband's sampler: Optuna's TPE (tree-structured Parzen estimator).
 
-TPE ranks early-stopped trials by the last step that they reached, and at the same step by their value. The Gaussian
+Each suggestion builds a new Optuna study from the observations of the search so far. TPE ranks
+early-stopped trials by the last step that they reached, and at the same step by their value. The Gaussian
 process (`bayesian`) cannot use such a ranking. A suggestion takes 5 ms of CPU.
 """
 

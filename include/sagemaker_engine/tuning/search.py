@@ -43,8 +43,9 @@ def suggest(
 
     Until `num_start` trials have succeeded, Bayesian and Hyperband use points of a Latin hypercube.
 
-    A grid search takes the first untried point. All other searches replace a point that was tried before by a
-    random point, at most 31 times. After 31 replacements, the size of the space decides:
+    A grid search takes the first untried point. Any other search chooses a point. If this point was tried
+    before, the search draws random points until one is untried, at most 31. After the 31st, the size of the
+    space decides:
 
     - At most 100,000 points: the search takes the first untried point. It repeats a point only if all were
       tried.

@@ -32,7 +32,8 @@ def training_request(
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request of a trial.
 
-    The job's name is appended to a checkpoint location, so that no trial resumes from another trial's checkpoints.
+    If the definition has a CheckpointConfig, the job's name is appended to its S3Uri. So no trial resumes from
+    another trial's checkpoints.
     """
     template = definition.template
     request = {key: template[key] for key in _TAKEN_OVER if key in template}
@@ -52,7 +53,7 @@ def training_request(
 
 
 def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig of the trials of a training job definition (`template`).
+    """Return the ResourceConfig for the trials that use the training job definition `template`.
 
     If the definition gives several instance types (InstanceConfigs), the first one is used.
     """

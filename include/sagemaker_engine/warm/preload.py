@@ -39,7 +39,9 @@ TOOLKIT_PACKAGES = ("sagemaker_training", "sagemaker_pytorch_container")
 
 
 def preload() -> None:
-    """Import all modules. A module that cannot be imported is skipped; programs then import it themselves.
+    """Import the modules that jobs need.
+
+    A module that cannot be imported is skipped. Programs then import it themselves.
 
     Raises:
         RuntimeError: An import started a thread, which would make forks unsafe.
@@ -126,7 +128,7 @@ def _keep_stores() -> None:
 def _bytecode_is_kept() -> Iterator[None]:
     """Let imports write their bytecode, although PYTHONDONTWRITEBYTECODE is set for the jobs' programs.
 
-    Compiling all modules anew takes twice as long as importing them. uv does not compile what it installs.
+    To compile all modules takes twice as long as to import them, and uv does not compile what it installs.
     """
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = False

@@ -101,7 +101,10 @@ def open_descriptors() -> list[int]:
 
 
 def ignored_signals() -> list[int]:
-    """Return the numbers of the signals that the caller ignores, without SIGPIPE and SIGXFSZ."""
+    """Return the numbers of the signals that this process ignores.
+
+    SIGPIPE and SIGXFSZ are left out, because every Python interpreter ignores them.
+    """
     mask = 0
     with open("/proc/self/status", "rb") as file:
         for line in file:

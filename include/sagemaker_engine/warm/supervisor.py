@@ -1,4 +1,8 @@
-"""Supervisor of one warm program: it joins the caller's namespaces, forks the program and reports its end."""
+"""Supervisor of one warm program, which starts as a fork instead of in a new interpreter.
+
+The caller is the stub that requested the program. The supervisor joins the caller's namespaces, forks the
+program, and reports the program's end to the caller.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,11 @@ class ResourceInUseError(ServiceError):
 
 
 class ResourceNotFoundError(ServiceError):
-    """The resource does not exist, and the operation declares ResourceNotFound for that."""
+    """Error for a missing resource, with the code ResourceNotFound and status 400.
+
+    It is raised mainly by operations on tuning jobs, AutoML jobs, training plans and tags. Other operations
+    mostly raise `ValidationError` for a missing resource.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__("ResourceNotFound", message)

@@ -29,7 +29,7 @@ MAX_BODY_BYTES = 32 << 20
 
 
 class NotOursError(Exception):
-    """Raised by a handler that does not answer a call; the application `behind` of `JsonService` then answers it."""
+    """Raised by a handler that does not answer a call. `JsonService` passes the call to its application `behind`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +176,10 @@ def answer_error(error: ServiceError, start_response: StartResponse) -> list[byt
 
 
 def read_body(environ: WSGIEnvironment) -> bytes:
-    """Return the whole request body, of at most 32 MiB. The body can be read again afterwards.
+    """Return the whole request body. The body can be read again afterwards.
 
     Raises:
-        ServiceError: It is larger (status 413).
+        ServiceError: The body is larger than 32 MiB (status 413).
     """
     length, body = environ.get("CONTENT_LENGTH"), b""
     if length or environ.get("wsgi.input_terminated"):

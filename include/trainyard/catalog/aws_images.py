@@ -68,7 +68,7 @@ class AwsImages:
 
 @cache
 def aws_images(path: Path = DATA_FILE) -> AwsImages:
-    """Return the table, read once."""
+    """Return the tables of the data file. A process reads each file only once."""
     data = json.loads(path.read_text(encoding="utf-8"))
     registries = data.pop("registries")
     accounts = {name: registries[index] for name, index in data.pop("accounts").items()}

@@ -39,7 +39,7 @@ _MODEL_PARALLEL = "pytorch-smp"
 
 
 def main() -> None:
-    """Write the data file from the tables of the installed SDK, dated today."""
+    """Write the data file from the tables of the installed SDK, with today's date as `as_of`."""
     table = {"as_of": datetime.now(tz=UTC).date().isoformat(), **read_sdk()}
     DATA_FILE.write_text(as_text(table), encoding="utf-8")
     sys.stdout.write(f"{DATA_FILE}: {sum(map(len, table['images'].values()))} versions\n")

@@ -48,7 +48,7 @@ class RunSpend:
 
     @property
     def spender(self) -> str:
-        """The DAG's id, with the user who started the run."""
+        """Text that names the DAG and, if known, the user who started the run: `dag_id (user)`."""
         return f"{self.dag_id} ({self.user})" if self.user else self.dag_id
 
     def is_of_same_run(self, other: RunSpend) -> bool:
@@ -144,7 +144,7 @@ def unnamed_team(tag: str) -> Finding:
 
 
 def unreadable(uri: str, error: ContractError) -> Finding:
-    """Return the finding for an unreadable document of the team's month."""
+    """Return the finding for an unreadable spend document of a run, at `uri`."""
     return Finding(
         where=uri,
         what="is not the spend document of a run, so the rest of the budget is unknown",

@@ -108,7 +108,7 @@ class PlannedStepTime:
         return (self.compute + self.optimizer) / self.total
 
     def to_dict(self) -> dict[str, float]:
-        """Return the parts in seconds, their total, `mfu` and the derived shares."""
+        """Return the parts in seconds, their total, `mfu`, `communication_share` and `scaling_efficiency`."""
         return {
             **asdict(self),
             "total": self.total,

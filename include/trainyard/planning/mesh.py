@@ -47,7 +47,10 @@ class Mesh:
 
     @property
     def complexity(self) -> int:
-        """Sort key by complexity: dp_replicate adds 1, dp_shard 2, tp 4 and pp 8."""
+        """Sort key by complexity, a sum over the axes with a degree above 1.
+
+        dp_replicate adds 1, dp_shard 2, tp 4 and pp 8.
+        """
         return (
             (self.dp_replicate > 1)
             + 2 * (self.dp_shard > 1)

@@ -31,7 +31,7 @@ HOST_SHARE = 0.95
 
 
 class PlanPhase(StrEnum):
-    """Phases outside of the steps that have their own memory peak."""
+    """Phases of a training, outside of its steps, that each have a memory peak of their own."""
 
     START = "start"
     CHECKPOINT = "checkpoint"

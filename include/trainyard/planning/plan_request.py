@@ -83,7 +83,7 @@ class PlanRequest(FromMapping):
 
     @property
     def shape(self) -> ModelShape:
-        """The model's shape. Raises SpecError if its fields contradict each other."""
+        """The model's shape. Raises SpecError if the request's fields for the model contradict each other."""
         return _shape(self)
 
     @property

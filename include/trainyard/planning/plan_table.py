@@ -71,7 +71,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
 
 
 def _parts(first: PlanCandidate) -> Iterator[str]:
-    """Yield the first plan's bytes and seconds by part."""
+    """Yield two lines on the first plan: a rank's memory and the seconds of a step, each by part."""
     memory = {name: value for name, value in first.memory.to_dict().items() if name != "total"}
     yield "memory of a rank in plan 1: " + ", ".join(
         f"{n} {format_bytes(v)}" for n, v in memory.items()

@@ -65,7 +65,7 @@ class Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Best candidate of a cluster, and the reason for its layout."""
+    """Best candidate plan for one cluster, and the reason for the candidate's layout."""
 
     candidate: PlanCandidate
     layout: str

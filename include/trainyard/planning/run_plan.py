@@ -183,7 +183,7 @@ def _processing_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
-    """Yield an error if a type is unknown or not supported by processing jobs."""
+    """Yield an error if the instance type `name` is unknown or not supported by processing jobs."""
     try:
         known = catalogue().find(name, where=where)
     except SpecError as error:

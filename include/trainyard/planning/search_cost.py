@@ -1,4 +1,4 @@
-"""Cost ceiling of a run's search."""
+"""Cost ceiling of a run's hyperparameter search."""
 
 from __future__ import annotations
 

@@ -254,7 +254,11 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
 
 
 def _num_heads(width: int) -> int:
-    """Return the number of heads, a multiple of 8, whose width is nearest to 128."""
+    """Return the number of attention heads for a decoder of this width, a multiple of 128.
+
+    The number is the divisor of `width` that is a multiple of 8 and nearest to `width` / 128. If `width` is a
+    multiple of 1024, each head is exactly 128 wide.
+    """
     eighth = width // 8
     eights = (each for each in range(1, eighth + 1) if eighth % each == 0)
     return 8 * min(eights, key=lambda each: abs(8 * each - width / HEAD_SIZE))

@@ -36,7 +36,7 @@ class RuleProfile(StrEnum):
 
 
 class RuleAction(StrEnum):
-    """The reaction to an issue, the mildest first."""
+    """Reactions to an issue, from the mildest to the most severe."""
 
     WARN = "warn"
     """Report the issue; the training continues."""
@@ -144,7 +144,7 @@ class Rule(ABC):
         return self.SHARED
 
     def settings(self) -> dict[str, Any]:
-        """Return the parameters that are set, JSON-safe."""
+        """Return the parameters that are not None, by name, with JSON-safe values."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return {key: value for key, value in own.items() if value is not None}
 

@@ -108,7 +108,7 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _may_end(self, step: int) -> bool:
-        """Return whether a rate of zero may be the end of a decay."""
+        """Return whether a learning rate of zero at `step` can be the end of a decay (see `LRSanity`)."""
         rates, last = self._seen.values, self._facts.max_steps
         if last is not None and step >= last:
             return True

@@ -22,7 +22,10 @@ _STEP = re.compile(r"at step (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRules:
-    """`DebugRuleConfigurations` and `ProfilerRuleConfigurations`, without images."""
+    """A run's rules for SageMaker, in the form of a request but without the URIs of the rules' images.
+
+    `debugger` has the entries of `DebugRuleConfigurations`, `profiler` those of `ProfilerRuleConfigurations`.
+    """
 
     debugger: tuple[dict[str, Any], ...] = ()
     profiler: tuple[dict[str, Any], ...] = ()

@@ -68,7 +68,7 @@ class WatchPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the plan of a mapping from `to_dict`."""
+        """Return the plan that a mapping describes, such as one that `to_dict` returned."""
         return cls(
             **{
                 **data,

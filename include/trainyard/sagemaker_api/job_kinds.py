@@ -97,7 +97,7 @@ class JobApi:
 
     @property
     def status_key(self) -> str:
-        """Member with a job's status."""
+        """Name of the response member that has a job's status, such as `TrainingJobStatus`."""
         return f"{self.noun}Status"
 
     def named(self, name: str) -> dict[str, str]:

@@ -113,7 +113,10 @@ class ModelCard:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the metrics that JSON can hold as numbers."""
+    """Yield the name and value of each metric whose value is a finite number.
+
+    A name is put on one line and cut to the schema's limit. A metric with an empty name is omitted.
+    """
     for name, value in metrics.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if _one_line(name) and is_number and math.isfinite(value):

@@ -37,7 +37,7 @@ class MonitoredTraining:
 
     @property
     def stem(self) -> str:
-        """Prefix of the names of all its alarms, and the dashboard's name."""
+        """Name of the training's dashboard. The names of all alarms of the training begin with it."""
         return f"trainyard-{self.job_names[0]}"
 
     @property

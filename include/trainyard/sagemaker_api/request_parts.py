@@ -109,7 +109,7 @@ def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
 
 
 def without_places(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those of `place_variables`."""
+    """Return the environment variables except those that `place_variables` returns."""
     return {name: value for name, value in variables.items() if name not in place_variables("")}
 
 
@@ -119,7 +119,7 @@ def hyperparameters_of(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def set_hyperparameter(request: dict[str, Any], name: str, value: object) -> None:
-    """Set a hyperparameter of a training request to a value as JSON."""
+    """Set a hyperparameter of a training request to the JSON text of `value`."""
     request["HyperParameters"] = {**hyperparameters_of(request), name: json.dumps(value)}
 
 

@@ -58,7 +58,11 @@ def remedy_tag(remedy: str) -> dict[str, str]:
 
 
 def remedy_of(tags: Iterable[Mapping[str, str]]) -> str | None:
-    """Return the remedy in the tags of a stopped job, or None if no human chose one."""
+    """Return the remedy that was chosen for a stopped job, or None if the job's tags have none.
+
+    The remedy is a value of `rules.rule_retry.RetryRemedy`, such as `skip_batches`. A human chose it, or it
+    is the default because nobody chose an allowed remedy in time.
+    """
     return next((each["Value"] for each in tags if each["Key"] == _REMEDY_KEY), None)
 
 

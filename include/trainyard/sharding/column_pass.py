@@ -142,7 +142,10 @@ def _split_batches(
 def _known(
     arrays: Mapping[str, npt.NDArray[Any]], name: str, validity: str | None
 ) -> npt.NDArray[Any]:
-    """Return the values of a column that its validity buffer marks as present."""
+    """Return the present values of the column `name`.
+
+    `validity` is the name of the buffer that marks the present values; None if all values are present.
+    """
     values = arrays[name]
     return values if validity is None else values[arrays[validity].view(np.bool_)]
 

@@ -326,7 +326,7 @@ def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
 def _texts(
     data: bytes, header: list[str], names: list[str], delimiter: str, *, skip: int
 ) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each of the named columns with its strings, without surrounding spaces."""
+    """Yield (name, strings) of each column in `names`. Spaces around the strings are removed."""
     if names:
         kinds = pa.schema([(name, pa.string()) for name in names])
         strings = _read_block(data, header, kinds, delimiter, skip=skip)

@@ -176,7 +176,7 @@ class JsonlTable(ChangingSchema):
         return [field.name for field in self.schema if field.type == pa.float64()]
 
     def _line_by_line(self, file: SourceFile, block: LineBlock) -> tuple[pa.Table, list[int]]:
-        """Return the valid rows of a block, and the line of each."""
+        """Return the valid rows of a block, and the line number of each in the file."""
         good, lines = [], []
         for line, stored in enumerate(block.data.split(b"\n"), start=block.first_line):
             content = stored.removeprefix(codecs.BOM_UTF8)  # also of files that were concatenated

@@ -212,7 +212,10 @@ def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
 
 
 def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str, Codes]:
-    """Return a table from old codes to new ones for each column whose codes change."""
+    """Return the tables of changed category codes by column: arrays of the new codes, indexed by the old code.
+
+    Columns of the part whose codes do not change are left out. `merged` is the result of `_merged_categories`.
+    """
     tables = {}
     for column in part.index.schema or ():
         new = [merged[column.name][value] for value in column.categories or ()]

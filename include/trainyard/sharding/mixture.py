@@ -41,7 +41,10 @@ class ShardedSource:
     index: ShardIndex
 
     def folder(self, destination: str) -> str:
-        """Return the name of the data set's folder, the last part of its address."""
+        """Return the name of the data set's folder.
+
+        The name is the last part of the data set's address below `destination`.
+        """
         return self.index.uri(destination).rpartition("/")[2]
 
 

@@ -44,7 +44,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """One pass over a source, or over one part of it if `numbering` is set."""
+    """One pass, over a whole source or over one of several parts of it.
+
+    `numbering` has the shard numbers of the part; it is None for a whole source.
+    """
 
     reading: Reading
     rule: SplitRule

@@ -32,7 +32,7 @@ class LocalShard:
 
     @property
     def weight(self) -> int:
-        """Weight of the shard for balancing: tokens, or rows of a table."""
+        """Size by which shards are balanced: the number of tokens, or of rows if the shard is of kind `columns`."""
         return self.rows if self.num_tokens is None else self.num_tokens
 
     def buffer(self, name: str) -> npt.NDArray[Any]:

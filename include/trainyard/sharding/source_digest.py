@@ -128,7 +128,10 @@ class _Kept:
         self._path = path
 
     def find(self, stamps: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """Return the cached stamps with their digests."""
+        """Return (stamp, digest) of each of `stamps` that is in the cache.
+
+        A stamp is a text of `_stamp` that identifies a file and its version.
+        """
         try:
             if not self._path.exists():
                 return []

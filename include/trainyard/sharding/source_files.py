@@ -1,4 +1,4 @@
-"""Files of a source: stamps, read progress, and the check for changes."""
+"""Files of a data set's source: their stamps (size, times, inode), read progress, and the check for changes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ class ReadProgress:
 
 
 def bytes_to_read(file: SourceFile) -> int:
-    """Return the approximate number of stored bytes of a file that will be read."""
+    """Return approximately how many bytes of a file will be read.
+
+    The bytes are counted as stored, so they may be compressed.
+    """
     return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
 
 

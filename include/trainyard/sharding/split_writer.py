@@ -24,7 +24,11 @@ Finished = Callable[[LocalShard], None]
 
 
 class _SplitWriter(Generic[ShardFile]):
-    """Writer of a split: its open shard, and its number of shards and weight so far."""
+    """Writer of one split.
+
+    It has the shard that is being written, the number of the split's finished shards, and the weight of all
+    rows written so far.
+    """
 
     def __init__(
         self, split: str, folder: Path, next_weight: NextWeight, finished: Finished

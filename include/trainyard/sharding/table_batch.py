@@ -58,7 +58,10 @@ class Table(Protocol):
         """
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield all rows from the start, with the types of `schema`."""
+        """Yield all rows in batches, each with its file; every call starts again at the first row.
+
+        The columns have the types of `schema`.
+        """
 
 
 class ChangingSchema:

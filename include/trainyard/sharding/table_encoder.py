@@ -48,7 +48,10 @@ class TableEncoder:
         }
 
     def categories(self, name: str) -> tuple[str, ...] | None:
-        """Return a category column's values by code; None for other columns."""
+        """Return the values seen so far in a category column; None for other columns.
+
+        The value with code 0 comes first, then the value with code 1, and so on.
+        """
         found = self._categories.get(name)
         return None if found is None else tuple(found.values)
 

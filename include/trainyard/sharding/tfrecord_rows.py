@@ -145,7 +145,7 @@ def _value(data: bytes, *, column: str, is_text: bool, place: str) -> Any:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the checksum of a TFRecord: `masked_crc32c(b"123456789")` is 0x78167DBD."""
+    """Return the checksum that a TFRecord stores for `data`. Example: `masked_crc32c(b"123456789")` is 0x78167DBD."""
     checksum = crc32c(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & _MASK32
 

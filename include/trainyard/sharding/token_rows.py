@@ -177,7 +177,10 @@ def good_rows(
 def chosen_rows(
     tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return tokens and ends of the rows for which `chosen` is True."""
+    """Return the tokens of the rows for which `chosen` is True, and the ends of these rows in the returned tokens.
+
+    `ends` are the ends of all rows in `tokens`, exclusive.
+    """
     lengths = np.diff(ends, prepend=0)
     return tokens[np.repeat(chosen, lengths)], np.cumsum(lengths[chosen])
 

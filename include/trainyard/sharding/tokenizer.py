@@ -35,7 +35,7 @@ _EOS_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenVocabulary:
-    """Vocabulary of a source of token ids, from the settings."""
+    """Vocabulary that the settings give, for a source that already has token ids instead of text."""
 
     vocab_size: int
     eos_token_id: int | None
@@ -156,7 +156,10 @@ class FileTokenizer:
         self.vocab_size = max(vocab_size, self.eos_token_id + 1)
 
     def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return tokens (uint16 or uint32) and the exclusive end of each row in them."""
+        """Return the tokens of all rows (uint16 or uint32) and the exclusive end of each row, counted in tokens.
+
+        An end-of-sequence token follows each row and belongs to it.
+        """
         import numpy as np
 
         texts = [row.decode() for row in rows]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Required(StrEnum):
-    """A setting that a job must have; the values are the names in the specs."""
+    """A setting that an account may require of every job. Each value is the setting's name in the specs."""
 
     SUBNETS = "subnets"
     VOLUME_KMS_KEY = "volume_kms_key"
@@ -176,7 +176,7 @@ def _outside(where: str, values: Sequence[str], globs: Sequence[str]) -> Iterato
 
 
 def _s3_paths(value: object) -> Iterator[str]:
-    """Yield bucket and key of every S3 address in plain data."""
+    """Yield `bucket/key` of every S3 address in a value, at any depth of its mappings, lists and tuples."""
     if isinstance(value, str):
         if value.startswith("s3://"):
             yield value.removeprefix("s3://")

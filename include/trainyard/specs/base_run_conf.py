@@ -189,7 +189,7 @@ class BaseRunConf:
         return counts.pop() if len(counts) == 1 else None
 
     def ranks_on(self, instance_type: str) -> int:
-        """Return the ranks of one instance of a type."""
+        """Return the number of ranks per instance for an instance type."""
         given = self.processes_per_instance
         return ranks_on(instance_type) if given is None else given
 

@@ -159,7 +159,7 @@ def _repeated(conf: RunConf) -> Iterator[Finding]:
 
 
 def _too_small(mixture: Mapping[str, MixedSource]) -> Iterator[Finding]:
-    """Yield an error for each source whose share rounds to nothing."""
+    """Yield an error for each source whose share, as `parts_of` rounds it to hundredths of a percent, is zero."""
     weights = {name: each.weight for name, each in mixture.items()}
     if not weights or min(weights.values()) <= 0:
         return

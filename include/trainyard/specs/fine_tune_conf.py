@@ -207,7 +207,7 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
 
 
 def _sharding(conf: FineTuneConf) -> Iterator[Finding]:
-    """Yield the faults of the strategies that shard."""
+    """Yield the faults of a conf that concern sharding; none unless the strategy is `fsdp` or `deepspeed`."""
     if conf.shards_weights and conf.hyperparameters.get("load_in_8bit"):
         yield Finding(
             where="hyperparameters.load_in_8bit",

@@ -177,7 +177,10 @@ def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
 
 
 def combinations(ranges: Mapping[str, ParameterRange]) -> float:
-    """Return the number of different trials in the ranges."""
+    """Return the number of different combinations of values from the ranges.
+
+    It is infinite if a range is continuous.
+    """
     return math.prod(each.num_values for each in ranges.values())
 
 

@@ -149,7 +149,7 @@ def _unset(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield the faults of the channels and the distribution."""
+    """Yield the errors found when the conf's channels (`inputs`) and its `distribution` are parsed."""
     readers: list[Callable[[], object]] = [
         *(
             lambda name=name, value=value: read_channel(value, where=f"inputs.{name}")

@@ -40,7 +40,7 @@ OF_PRICE = ("budget_usd", "max_cost_usd")
 
 
 def serverless_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield every fault of a serverless job; none if the spec is not one."""
+    """Yield every fault in the spec of a serverless job; yield nothing for the spec of another job."""
     config = spec.serverless_job_config
     if not config:
         return

@@ -213,7 +213,12 @@ class AwsEndpoint:
         ]
 
     def _read_metrics(self, name: str, group: str) -> dict[str, float]:
-        """Return the last value of every number on the job's metric lines."""
+        """Return the newest value of each metric that was found in a job's log.
+
+        The metrics are the numbers in the log's metric lines (`parse_metrics`). Each call reads the last
+        `TAIL_LINES` lines of the first instance's log streams; metrics from earlier calls are kept. `name` is the
+        job's name, `group` its log group.
+        """
         known = self._metrics.setdefault(name, {})
         streams = self._logs.describe_log_streams(
             logGroupName=group, logStreamNamePrefix=f"{name}/algo-1-"

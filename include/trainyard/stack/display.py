@@ -31,7 +31,7 @@ LINE_EVERY_S = 5.0
 
 
 class Display(Protocol):
-    """Shows views of a run, and single lines."""
+    """Shows the current state of a run (`RunView`), and prints single lines."""
 
     def __enter__(self) -> Self: ...
 

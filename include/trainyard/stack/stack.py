@@ -65,7 +65,7 @@ class StackRecord:
 
 
 class Stack:
-    """The engine and Airflow of one home, owned by this process."""
+    """Engine and Airflow that store their state in one folder, the stack's home; this process supervises them."""
 
     def __init__(
         self,

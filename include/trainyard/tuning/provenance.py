@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ValueOrigin(StrEnum):
-    """Origin of a value."""
+    """Origin of a hyperparameter's value."""
 
     TUNED = "tuned"
     CONF = "conf"

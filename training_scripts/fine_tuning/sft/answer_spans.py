@@ -32,10 +32,10 @@ def with_sentinels(template: str) -> str:
 
 
 def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without its sentinels, and the (begin, end) of each answer in the result, in characters.
+    """Return a text without its sentinels, and the spans of the answers in the returned text.
 
-    A sentinel (see `with_sentinels`) marks the begin or the end of an answer. An answer has no span if the
-    template cut off one of its two sentinels.
+    A span is (begin, end) in characters. A sentinel (see `with_sentinels`) marks the begin or the end of an
+    answer. An answer has no span if the template cut off one of its two sentinels.
     """
     spans, begin = [], None
     for number, match in enumerate(_SENTINELS.finditer(text)):

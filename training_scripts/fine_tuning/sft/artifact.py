@@ -32,11 +32,13 @@ def save_artifact(
     *,
     folder: Path,
 ) -> None:
-    """Write the model (merged or as an adapter, by the options), the tokenizer and the manifest.
+    """Write the model, the tokenizer and a manifest with the options.
 
-    A model that is not only an adapter also gets the request handlers, as `code/inference.py`. Merging changes
-    the model, so this must be the last step. The weights of an adapter are those in `trained`, because the
-    model may have only shards of them.
+    If an adapter was trained, `options.artifact` selects a merged model or the adapter's weights only. A
+    whole model also gets the request handlers, as `code/inference.py`. Merging changes `model`, so this must be
+    the last step.
+
+    The weights of an adapter are taken from `trained`, because `model` may contain only shards of them.
     """
     if isinstance(model, PeftModel) and options.artifact == "merged":
         model = model.merge_and_unload()

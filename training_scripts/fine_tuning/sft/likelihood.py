@@ -25,7 +25,11 @@ MAX_EXPONENT = 700.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Tokens of held-out rows. For pairs, each chosen answer is followed by its rejected answer."""
+    """Tokens of held-out rows.
+
+    If `is_pairs` is true, each row is a pair of answers as in DPO. The chosen answer is then followed by the
+    rejected one in `samples`.
+    """
 
     samples: list[Tokens]
     is_pairs: bool
@@ -101,11 +105,13 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 
 
 def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
-    """Return each model's share of pairs with a positive margin, and the growth of the margins by the tuning.
+    """Return the share of pairs with a positive margin under each model, and the growth of the margins.
 
     The margin of a pair is the log-likelihood of the chosen answer minus that of the rejected one. The growth
     of a margin is its value under the tuned model minus its value under the base model. Multiplied by beta, the
     growth would be DPO's implicit reward margin (Rafailov et al. 2023, section 4).
+
+    The result has the mean growth as `reward_margin`, and the share of margins that grew as `reward_accuracy`.
 
     Args:
         base: log-likelihoods under the base model; each chosen answer is followed by its rejected answer.

@@ -108,8 +108,8 @@ def is_adapter(folder: Path) -> bool:
 def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the model that the run starts from.
 
-    The run may start from an earlier run's model or adapter (`origin.start`). If it does not, or if that folder has
-    no tokenizer, return the base model's tokenizer.
+    `origin.start` is the folder of an earlier run's model or adapter. If it is None or has no tokenizer, the
+    base model's tokenizer is returned.
     """
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()
@@ -154,7 +154,10 @@ def adapter_config(options: Options, origin: ModelOrigin) -> PeftConfig | None:
 
 
 def adapter_weights(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
-    """Return copies of the weights of an earlier run's adapter by their names; empty if the model has none."""
+    """Return copies of the trainable weights of a model's adapter, by name.
+
+    The adapter is that of an earlier run. If the model has no adapter, the result is empty.
+    """
     if not isinstance(model, PeftModel):
         return {}
     return {name: each.clone() for name, each in model.named_parameters() if each.requires_grad}

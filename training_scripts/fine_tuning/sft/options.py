@@ -105,15 +105,16 @@ class Options:
     def read(cls, argv: Sequence[str] | None = None, *, sm_hps: str = "{}") -> Options:
         """Return the options of a command line; an unknown option ends the process with code 2.
 
-        If `sm_hps` has `ds_config` as an object, this object replaces the value on the command line. AWS's toolkit
-        writes an object there in the form `stage=1,...`, which is not JSON.
+        If `ds_config` is an object in `sm_hps`, this object replaces the value on the command line. The reason is
+        that AWS's toolkit writes an object on the command line in the form `stage=1,...`, which is not JSON.
 
         Args:
             argv: the arguments; None = those of this process.
             sm_hps: the hyperparameters as JSON, the toolkit's SM_HPS.
 
         Raises:
-            FineTuningError: values are out of range or contradict each other, or the strategy's library is missing.
+            FineTuningError: values are out of range or contradict each other, or the strategy's library is
+                missing.
         """
         parser = argparse.ArgumentParser(allow_abbrev=False)
         for each in fields(cls):

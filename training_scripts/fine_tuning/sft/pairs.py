@@ -24,8 +24,9 @@ PAIR_COLUMNS = ("chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels"
 class PairTrainer(StoppableEvaluation, DPOTrainer):
     """TRL's DPO trainer over a data set that is already tokenized, with the columns `PAIR_COLUMNS`.
 
-    It skips TRL's own tokenization, because TRL reads messages from Arrow structs. There, each message and each
-    tool call has the keys of all rows. The model would learn these keys, with the value null.
+    TRL's own tokenization is skipped, because it would read messages from Arrow structs. In an Arrow struct, a
+    message or tool call also has the keys that only other rows use, with the value null. The model would learn
+    these keys and nulls.
     """
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **kwargs: Any) -> Dataset:  # noqa: ARG002  # TRL's own
@@ -34,7 +35,10 @@ class PairTrainer(StoppableEvaluation, DPOTrainer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCollator:
-    """Pads pairs to batches of TRL's DPO trainer: first all chosen answers, then all rejected ones."""
+    """Joins tokenized pairs into a padded batch for TRL's DPO trainer.
+
+    The first half of the batch's rows has the chosen answers, the second half has the rejected ones.
+    """
 
     pad_token_id: int
 

@@ -268,8 +268,8 @@ class RowTokenizer:
 
         `learned` has the indexes of these messages. A span is (begin, end). It begins after the generation prompt
         of its message. Some templates render the last message of a conversation without this prompt. The span of
-        this message then begins at the first character at which the rendered text differs from the prompt, as in
-        TRL's DPO.
+        this message then begins at the first character at which the text differs from a rendering of the earlier
+        messages with the prompt, as in TRL's DPO.
 
         Raises:
             FineTuningError: the template renders a message differently if other messages follow.

@@ -217,9 +217,10 @@ def _shared_arguments(
 
 
 def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Dataset:
-    """Return token ids and labels of a channel's rows, cut to `max_length`, for the method of the options.
+    """Return the token ids and labels of a channel's rows, as `options.method` needs them.
 
-    A row is left out if no token to learn remains. A pair is left out if either answer has no token to learn.
+    Token ids and labels are cut to `options.max_length`. A row is left out if no token to learn remains. A pair
+    is left out if either answer has no token to learn.
 
     Raises:
         FineTuningError: a row cannot be used, or no row has a token to learn.

@@ -68,9 +68,10 @@ def evaluation_batches(
     world_size: int = 1,
     device: torch.device,
 ) -> Iterator[Any]:
-    """Yield this rank's part of `num_samples` samples spread evenly over the data set.
+    """Yield this rank's batches of an evaluation.
 
-    The evaluated samples do not depend on the number of ranks.
+    The evaluation uses `num_samples` samples, which are spread evenly over the data set and divided among the
+    ranks. Which samples it uses does not depend on the number of ranks.
     """
     total = len(dataset)  # type: ignore[arg-type]
     chosen = torch.arange(num_samples) * total // num_samples

@@ -191,10 +191,10 @@ class EvaluatedPart:
 
 
 def evaluated_parts(samples: Dataset[Any], most: int) -> list[EvaluatedPart]:
-    """Return the groups of samples to evaluate in a split, with about `most` samples in all.
+    """Return the groups of samples to evaluate, with about `most` samples in all; 0 evaluates every sample.
 
-    A mixture has one group per source, with a number of samples in proportion to the source's share. Any other
-    data set is one group. If `most` is 0, every sample is evaluated.
+    `samples` is the data set of one split. A mixture has one group per source, with a number of samples in
+    proportion to the source's share. Any other data set is one group.
     """
     total = len(samples)  # type: ignore[arg-type]  # every data set here has a length
     if not isinstance(samples, MixedSamples):

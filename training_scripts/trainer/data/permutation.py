@@ -18,8 +18,9 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
 def permute(positions: Any, size: int, keys: list[int]) -> Any:
     """Return the images of `positions` (int64, all below `size`) under the permutation that `keys` define.
 
-    The cipher's domain can be larger than `size`. An image of `size` or more is therefore enciphered again
-    until it is below `size`. The mean number of encipherments is below 2 for sizes above 2.
+    `encipher` permutes the integers below a power of two, which can be larger than `size`. A result of `size`
+    or more is therefore enciphered again until it is below `size`. If `size` is above 2, a position is
+    enciphered fewer than 2 times on average.
     """
     bits = domain_bits(size)
     images = encipher(positions, bits, keys)
@@ -50,7 +51,10 @@ def encipher(values: Any, bits: int, keys: list[int]) -> Any:
 
 
 def _mix(values: Any, key: int) -> Any:
-    """Return 32 well-mixed bits of (values, key); products stay below 2^63."""
+    """Return 32 bits for each element of `values`, mixed from the element and `key`.
+
+    The intermediate products stay below 2^63, so int64 does not overflow.
+    """
     values = (values ^ key) & 0xFFFFFFFF
     for multiplier in MULTIPLIERS:
         values = ((values ^ (values >> 16)) * multiplier) & 0xFFFFFFFF

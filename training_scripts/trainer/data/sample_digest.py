@@ -23,14 +23,17 @@ def digest_of(samples: Tensor) -> int:
 
 
 def mix64(values: Tensor) -> Tensor:
-    """Return the mixed values; int64 represents uint64, and products and sums wrap around."""
+    """Return `mix64` of each value. The values are uint64 numbers, stored as int64; arithmetic is modulo 2^64."""
     values = (values ^ _shifted(values, 30)) * MULTIPLIERS[0]
     values = (values ^ _shifted(values, 27)) * MULTIPLIERS[1]
     return values ^ _shifted(values, 31)
 
 
 def to_limbs(digest: int) -> list[float]:
-    """Return [low, high], the digest's halves of 32 bits; their float64 sums are exact for up to 2^21 ranks."""
+    """Return [low, high], the two 32-bit halves of the digest as floats.
+
+    A float64 sum of such halves is exact for up to 2^21 ranks.
+    """
     return [float(digest & ((1 << LIMB_BITS) - 1)), float(digest >> LIMB_BITS)]
 
 

@@ -68,9 +68,9 @@ class RankBatches:
     """Endless micro-batches of one rank, as int64 tensors of sample numbers.
 
     The first position is `start`, the number of samples already consumed. In each micro-step, the ranks take
-    adjacent blocks of `micro_batch_size` positions, in the order of the ranks. In micro-step a of a step, the
-    block of rank r begins (a * world_size + r) * micro_batch_size positions after the step's first position.
-    Micro-steps and ranks are counted from 0.
+    adjacent blocks of `micro_batch_size` positions, in the order of the ranks. In the micro-step with number m,
+    the block of rank r begins (m * world_size + r) * micro_batch_size positions after the first position of the
+    optimizer step. Micro-steps within a step, and ranks, are counted from 0.
     """
 
     order: Order

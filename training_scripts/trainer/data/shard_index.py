@@ -31,11 +31,12 @@ class ChannelIndex:
 
         Args:
             channel: the folder; None if the job has no such channel.
-            may_be_mixture: whether the caller reads mixtures by their shares.
+            may_be_mixture: whether the index of a data mixture is accepted. Set it only if the caller can read
+                mixtures by their shares.
 
         Raises:
-            DataError: the channel or the file is missing, is not JSON, or has another format or
-                version.
+            DataError: the channel or its `index.json` is missing, or the file is not JSON, has another format or
+                version, or is the index of a mixture that is not accepted.
         """
         if channel is None or not (channel / "index.json").is_file():
             problem = f"has no index.json in {channel}" if channel else "is missing"

@@ -107,7 +107,7 @@ def read_layout(
 
 
 def _standard(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the mean and standard deviation of a column, or (0, 1) if one exceeds the range of float64."""
+    """Return the mean and standard deviation of a column, or (0, 1) if either value exceeds the range of float64."""
     mean, std = float(entry.get("mean") or 0.0), float(entry.get("std") or 1.0)
     return (mean, std) if math.isfinite(mean) and math.isfinite(std) else (0.0, 1.0)
 

@@ -106,7 +106,10 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         return block[:, :-1].contiguous(), block[:, 1:].contiguous()
 
     def _tokens(self, start: int) -> Tensor:
-        """Return the tokens [start, start + sequence_length + 1) of the stream, as `signed_view` returns them."""
+        """Return the tokens [start, start + sequence_length + 1) of the split's concatenated tokens.
+
+        Unsigned tokens of 16 or more bits are returned as signed integers with the same bits (see `signed_view`).
+        """
         stop = start + self.sequence_length + 1
         shard = bisect.bisect_right(self._starts, start) - 1
         pieces = []

@@ -1,4 +1,4 @@
-"""Weights of Llama models in Hugging Face's files: their names there, a reader and a writer."""
+"""Llama weights in Hugging Face's files: the names of the tensors in these files, a reader and a writer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parts_of(name: str, config: GPTConfig) -> dict[str, tuple[int, ...]]:
 
 
 def parameter_names(config: GPTConfig) -> Iterator[str]:
-    """Yield the names of a decoder's parameters, in the order of its state."""
+    """Yield the names of a decoder's parameters, in the order of the model's `state_dict`."""
     yield "embedding.weight"
     for layer in range(config.num_layers):
         yield from (f"blocks.{layer}.{each}" for each in IN_LAYER)
@@ -124,7 +124,10 @@ class LlamaCheckpoint:
             parameter.copy_(self.weight(name))
 
     def weight(self, name: str) -> Tensor:
-        """Return our parameter `name`; it is not copied if the files were written by `write_llama`."""
+        """Return the weight of the decoder's parameter `name`.
+
+        If `write_llama` wrote the files, the tensor is a view of the mapped file, not a copy.
+        """
         return self.files.rows(parts_of(name, self.config))
 
     def items(self) -> Iterator[tuple[str, Tensor]]:

@@ -51,7 +51,10 @@ class StoredTensor:
     end: int
 
     def is_followed_by(self, other: StoredTensor) -> bool:
-        """Return whether `other` begins right after this tensor in the same file, with the same dtype and columns."""
+        """Return whether `other` begins right after this tensor in the same file, and the two can be joined as rows.
+
+        For that, they must have the same dtype, and the same shape apart from the first dimension.
+        """
         own, its = ((each.path, each.dtype, each.shape[1:]) for each in (self, other))
         return own == its and self.end == other.start
 
@@ -113,7 +116,10 @@ class SafetensorsFolder:
         return torch.cat([self._view(each, end=each.end, shape=each.shape) for each in stored])
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 of all names, dtypes, shapes and places, and of the last MiB of each file."""
+        """Return a SHA-256 of the header data and of the last MiB of each file.
+
+        The header data is each tensor's name, file name, dtype, shape and byte range.
+        """
         digest = hashlib.sha256()
         for name, each in sorted(self.tensors.items()):
             place = [name, each.path.name, each.dtype, each.shape, each.start, each.end]
@@ -152,10 +158,11 @@ def _read_index(path: Path) -> dict[str, str]:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Return the places of a file's tensors.
+    """Return the place of each tensor in a file, by the tensor's name.
 
     Raises:
-        DataError: the file is missing, cut off or not in this format, or has a dtype that the trainer does not read.
+        DataError: the file is missing, cut off or not in this format, or has a dtype that the trainer does not
+            read.
     """
     try:
         size = path.stat().st_size

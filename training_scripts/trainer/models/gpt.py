@@ -142,11 +142,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor
 
 
 def _reads_groups(query: Tensor) -> bool:
-    """Return whether the attention kernel for this query reads grouped heads.
+    """Return whether the attention kernel for this query accepts fewer key-value heads than query heads.
 
-    On a GPU only the flash kernel reads them. It needs half precision and compute capability 8.0 or higher. If
-    another GPU kernel had to read grouped heads, torch (2.8 to 2.13) would calculate the whole matrix of
-    scores.
+    The CPU's kernel does. On a GPU only the flash kernel does, which needs half precision and compute
+    capability 8.0 or higher. If another GPU kernel had to handle such heads, torch (2.8 to 2.13) would
+    calculate the whole matrix of scores. On other devices the result is False.
     """
     if query.device.type != "cuda":
         return query.device.type == "cpu"

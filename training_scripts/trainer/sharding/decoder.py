@@ -32,11 +32,11 @@ class SpreadDecoder(nn.Module):
     def __init__(
         self, whole: GPT, layers: range, *, share: SequenceShare | None, recompute: Recompute | None
     ) -> None:
-        """Use the layers of `whole`, whose parameters are on the meta device.
+        """Create the part of `whole` that has the given layers.
 
-        `materialise` creates the parameters. `share` has this rank's positions; None if sequences
-        are not split. `recompute` runs a layer with recomputation in its backward pass; None runs
-        it as it is.
+        The parameters of `whole` are on the meta device, and so are those of the part until `materialise` creates
+        them. `share` has this rank's positions; None if sequences are not split. `recompute` runs a layer with
+        recomputation in its backward pass; None runs the layer as it is.
         """
         super().__init__()
         config = self.config = whole.config
@@ -162,7 +162,10 @@ class SpreadSwiGLU(SwiGLU):
 
 
 def _spread(block: Block, share: SequenceShare | None, recompute: Recompute | None) -> SpreadBlock:
-    """Replace the block's classes by those of this module and return it; nothing is copied."""
+    """Convert a block for sharded training in place, and return it; no weights are copied.
+
+    The classes of the block, its attention and its feed-forward layer are replaced by those of this module.
+    """
     block.attention.__class__ = SpreadAttention
     block.attention.share = share
     block.feed_forward.__class__ = SpreadSwiGLU

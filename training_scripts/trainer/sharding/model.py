@@ -121,7 +121,10 @@ def _spread_decoder(
 
 
 def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
-    """Return the layers of this rank's stage. Example: with 5 layers and 2 stages, 0 1 2 and 3 4."""
+    """Return the layers of this rank's pipeline stage.
+
+    Example: with 5 layers and 2 stages, the first stage has layers 0 to 2, and the second has 3 and 4.
+    """
     if mesh is None:
         return range(num_layers)
     stage, num_stages = mesh.place("pp"), mesh.degrees.pipeline
@@ -151,10 +154,11 @@ def _settings(hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device) 
 def whole_weights(
     model: nn.Module, mesh: RankMesh | None, config: Mapping[str, Any], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the model's whole state in plain row order, on rank 0's CPU. Every rank must call it.
+    """Return the model's whole state on rank 0's CPU. Every rank must call it.
 
-    The result of other ranks is incomplete or empty. Tensors are assembled one by one: a rank has at most one whole
-    tensor at any time, besides the copy on rank 0. With stages, each stage's first rank also has a copy of its stage.
+    A decoder's fused projections have the plain row order (module `portable_layout`). The result of other ranks
+    is incomplete or empty. Tensors are assembled one by one: a rank has at most one whole tensor at any time,
+    besides the copy on rank 0. With pipeline stages, each stage's first rank also has a copy of its stage.
     """
     keeps = mesh is None or mesh.speaks_for_stage
     weights: dict[str, Tensor] = {}

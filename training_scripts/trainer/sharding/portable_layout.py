@@ -38,7 +38,10 @@ def to_portable(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
 
 
 def to_plain(name: str, weight: Tensor, config: GPTConfig) -> Tensor:
-    """Return a weight in the order of `trainer.models.gpt`, the inverse of `to_portable`."""
+    """Return a weight in the plain row order, which `trainer.models.gpt` uses.
+
+    This is the inverse of `to_portable`.
+    """
     groups = _groups(name, weight, config)
     if groups is None:
         return weight

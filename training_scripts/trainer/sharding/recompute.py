@@ -1,6 +1,7 @@
 """Activation checkpointing and offloading of layers.
 
-Sources: Chen et al. 2016 for whole layers; torchtitan's `selective op` for half of the matrix products.
+Sources: Chen et al. 2016 for the recomputation of whole layers; torchtitan's `selective op` for the mode
+that keeps every second matrix product and recomputes the others.
 """
 
 from __future__ import annotations

@@ -65,10 +65,10 @@ class ZeroState(TrainingState):
         self._saved = content["zero"]
 
     def attach(self, engine: Any) -> None:
-        """Set the engine, and load this rank's part of the restored state into its optimizer.
+        """Set the engine, and load this rank's part of the restored state into the engine's optimizer.
 
         Raises:
-            CheckpointError: the checkpoint was saved under another stage.
+            CheckpointError: the checkpoint was saved under another stage of ZeRO. Stages 1 and 2 count as the same.
         """
         self.engine = engine
         if self._saved is None:
@@ -108,7 +108,8 @@ class ZeroState(TrainingState):
     def _own_part(self) -> Any:
         """Return this rank's part of the optimizer's state, with its tensors on the CPU.
 
-        If they were on the GPU, rank 0 would load the gathered tensors onto the sender's GPU.
+        Rank 0 gathers the parts of all ranks. If a tensor were on a GPU, rank 0 would load it onto the GPU with the
+        same index on its own host.
         """
         whole = self.engine.optimizer.state_dict()
         return on_cpu({name: whole[name] for name in PARTS if name in whole})
@@ -120,7 +121,11 @@ class CollectingCheckpointer(Checkpointer):
     files = ("model", "zero", "run")
 
     def save(self, state: ZeroState, *, within_s: float | None = None) -> None:  # type: ignore[override]
-        """Collect the state, copy it and write it in the background, unless the checkpoint is postponed."""
+        """Collect the state on rank 0, copy it and write it in the background.
+
+        Training first waits until the previous write has ended. If that write has not ended after `within_s`
+        seconds, the new checkpoint is postponed. Without `within_s`, the wait has no limit.
+        """
         super().save(state, within_s=within_s)
         state.discard_collected()
 

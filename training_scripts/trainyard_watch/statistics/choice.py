@@ -7,9 +7,11 @@ CollectionConfigurations: `save_interval`, `start_step`, `end_step` (exclusive),
 `include_regex`. The first four can also have the prefix `train.`. HookParameters can set the first four for
 all collections that do not set them.
 
-Losses, learning rates and times of every step are always written. The norms of gradients cost nothing,
-since clipping needs them. If a gradient collection has neither a start, nor an end, nor a list of steps,
-its norms are therefore written at every step, and its other statistics at its interval.
+Losses, learning rates and times of every step are always written. The norms of gradients cost nothing
+extra, since clipping computes them anyway. A configured gradient collection therefore has its norms written
+at every step, and its other statistics at its `save_interval`, if none of `start_step`, `end_step` and
+`save_steps` is set for it. By default, a model with more than 500 tensors has its gradient norms written
+less often (`default_collections`).
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class Choice:
         is_on: whether statistics are written.
         collections: collections of tensors.
         checksums: steps after which replicas compare their parameters.
-        batches: steps whose first micro-batch is described.
+        batches: steps at which statistics of the first micro-batch's inputs are written (`describe_inputs`).
     """
 
     is_on: bool = True
@@ -110,7 +112,7 @@ class Choice:
     batches: Cadence = field(default_factory=lambda: Cadence(interval=INPUTS_INTERVAL))
 
     def of(self, kind: str) -> tuple[Collection, ...]:
-        """Return the collections of one kind."""
+        """Return the collections of one kind of tensors: weights, gradients or activations."""
         return tuple(each for each in self.collections if each.kind == kind)
 
 

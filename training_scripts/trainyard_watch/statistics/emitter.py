@@ -141,7 +141,10 @@ class Emitter:
 
     @property
     def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
-        """Tensors of each kind for the header: (name, number of elements or None, class of the module)."""
+        """Tensors of each kind, for the header of each statistics file.
+
+        Each tensor is (name, number of elements, class of the module). For activations the number is None.
+        """
         own = self._tensors
         named = list(zip(own.names, own.num_elements, own.module_classes, strict=True))
         listed = {kind: named for kind in (WEIGHTS, GRADIENTS) if self._choice.of(kind)}
@@ -202,9 +205,9 @@ class Emitter:
 
     @_survives
     def on_record(self, event: str, values: Mapping[str, Any]) -> None:
-        """Write a metric event (validation, checkpoint, end); safe to call from any thread.
+        """Write a metric event (validation, checkpoint, end) to the statistics; safe to call from any thread.
 
-        A `beat` is written only if the training has written no record for 10 s.
+        The event `beat` is a sign of life. It is written only if the training has written no record for 10 s.
         """
         step = values.get("step", self._step)
         if event == "eval":
@@ -376,10 +379,10 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms `l2` of the weights, and the spreads of the weights if a collection needs them.
+        """Keep the norms `l2` of the weights, and also their spreads if a collection needs them.
 
-        Collections of changes or spreads get the norms, too, because they are hard to interpret
-        without norms.
+        Spreads are the statistics of the group SPREAD: mean, variance, percentiles and so on. A collection of
+        changes or spreads gets the norms, too, because changes and spreads are hard to interpret without norms.
         """
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})

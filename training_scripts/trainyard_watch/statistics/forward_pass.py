@@ -54,7 +54,12 @@ class ActivationWatch:
         self._fault: Exception | None = None
 
     def attach(self) -> None:
-        """Add hooks for the next forward pass; only the first output of each module counts."""
+        """Add hooks for the next forward pass.
+
+        A module's output is the tensor that it returns, or the first element of a tuple that it returns. If a
+        module is called several times in the pass, only its first output that is a nonempty floating-point tensor
+        is measured.
+        """
         self._seen.clear()
         for name, module in self._modules.items():
             self._handles.append(module.register_forward_hook(self._hook(name)))

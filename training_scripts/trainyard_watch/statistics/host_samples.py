@@ -1,4 +1,7 @@
-"""Samples of the host and its GPUs, every 500 ms on a thread: /proc, and NVML if pynvml can be imported.
+"""Samples of the host and its GPUs, taken every 500 ms on a thread.
+
+Most values of the host are read from /proc. Those of the GPUs are read by NVML if pynvml can be imported.
+Without NVML, torch provides the memory values of this process's GPU only.
 
 Source: proc(5). CPU and I/O wait are those of the whole machine, not of the container.
 """
@@ -33,7 +36,10 @@ MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Kernel counters since boot: CPU times of all cores in ticks, disk and network in bytes; `at` in seconds."""
+    """Kernel counters since boot, read at the time `at` (monotonic clock, in seconds).
+
+    CPU times are in ticks, summed over all cores. Disk and network counters are in bytes.
+    """
 
     at: float
     total: int
@@ -93,7 +99,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def rates(before: Counters, now: Counters) -> dict[str, float]:
-    """Return percentages and bytes per second between two readings; an empty dict if no time has passed."""
+    """Return the use of the host between two readings of its counters; an empty dict if no time has passed.
+
+    CPU use and I/O wait are percentages. Disk and network traffic is in bytes per second.
+    """
     seconds, ticks = now.at - before.at, now.total - before.total
     if seconds <= 0 or ticks <= 0:
         return {}

@@ -1,8 +1,9 @@
 """Statistics of a model's parameters and gradients, and gradient clipping with the measured norms.
 
-Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements, otherwise
-over about as many sampled elements, in runs of 16 at equal distances. This takes a hundredth of the time, and needs no
-copy of the parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`,
+Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements.
+Of a larger tensor, about 16,384 elements are sampled, in groups of 16 neighbors at equal distances.
+Sampling takes a hundredth of the time that the whole tensor would take, and needs no copy of the
+parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`,
 `local`, `added_up`).
 """
 
@@ -23,7 +24,10 @@ SAMPLED_ELEMENTS, RUN_LENGTH = 16_384, 16
 
 
 class ModelTensors:
-    """Trainable parameters of a model, in its order, unsharded on this rank."""
+    """Trainable parameters of a model that is not sharded: this rank has each parameter as a whole.
+
+    The parameters are in the order of `model.named_parameters()`.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules())
@@ -68,9 +72,10 @@ class ModelTensors:
         return tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return the sum over each whole tensor, from `sums` over this rank's part of each tensor.
+        """Return one sum per tensor, over the whole tensor.
 
-        In this class each rank has the whole tensors, so `sums` is returned unchanged.
+        `sums` has the sums over this rank's parts of the tensors. In this class each rank has the whole tensors, so
+        `sums` is returned unchanged.
         """
         return sums
 
@@ -128,7 +133,10 @@ class ModelTensors:
     def _whole_sums(
         self, sums: Sequence[Tensor], samples: Sequence[Tensor], tensors: Sequence[Tensor]
     ) -> Tensor:
-        """Return sums over whole tensors, extrapolated from the sums over samples of this rank's parts."""
+        """Return the sum over each whole tensor, extrapolated from the sum over a sample of the tensor.
+
+        `samples` are taken from this rank's parts of `tensors`, and `sums` are the sums over `samples`.
+        """
         factors = [
             self.local(tensor).numel() / max(1, sample.numel())
             for tensor, sample in zip(tensors, samples, strict=True)

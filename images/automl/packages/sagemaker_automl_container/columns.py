@@ -130,7 +130,7 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
 
 
 def _column(name: str, values: pd.Series[Any], given: str | None) -> dict[str, Any]:
-    """Return a feature's name, number of values, number of missing values, and kind.
+    """Return a feature's name, number of distinct values, number of missing values, and kind.
 
     `given` is the kind that the request sets. A useless column has a `reason` instead of a kind.
     """

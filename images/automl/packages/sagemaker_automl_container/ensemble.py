@@ -67,7 +67,7 @@ class Chooser:
     ) -> list[float]:
         """Return the weight of each candidate, from 0 to 1 with sum 1. The first candidate wins a tie.
 
-        The argument `weights` has the sample weights of the rows; None weights all rows equally.
+        The argument `weights` is the sample weight of each row. With None, all rows have the same weight.
         """
         counts = [0] * len(predictions)
         total = np.zeros_like(predictions[0])

@@ -1,7 +1,10 @@
-"""Program that reports the importance of columns and the errors of the best candidate. Run it with `python -m`.
+"""Program that reports the best candidate's quality and the importance of the columns.
 
-Permutation importance (Breiman, "Random forests", 2001): how much the objective metric worsens when a column's values
-are shuffled among rows that the model was not fitted on.
+Run it with `python -m`.
+
+The quality is given by the metrics and, for classes, a confusion matrix. The importance of a column is its
+permutation importance (Breiman, "Random forests", 2001). This is the amount by which the objective metric
+worsens when the column's values are shuffled among rows that the model was not fitted on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Candidates as scikit-learn pipelines: preprocessing per kind of column, then the estimator."""
+"""Scikit-learn pipelines for the candidates of an AutoML job: preprocessing per kind of column, then the estimator."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def _functions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_guesses(function: Callable[..., Any], **options: Any) -> Any:
-    """Return a function of (truth, probabilities, weights) that evaluates the likeliest classes.
+    """Return a function of (truth, probabilities, weights) that evaluates the likeliest class of each row.
 
-    It calls scikit-learn's metric `function` with the arguments `options`.
+    The returned function calls scikit-learn's metric `function` with the arguments `options`.
     """
 
     def value(truth: Array, scores: Array, weights: Array | None) -> Any:

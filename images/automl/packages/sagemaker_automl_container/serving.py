@@ -89,7 +89,11 @@ def scores_of(model: Model, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
 def member_scores(
     pipeline: Any, frame: pd.DataFrame, schema: dict[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Return one pipeline's scores. A class that it was not fitted with has probability 0."""
+    """Return one pipeline's scores.
+
+    If the target is a class, the scores are probabilities. A class that was not in the pipeline's training rows
+    has probability 0.
+    """
     if schema["classes"] is None:
         return np.asarray(pipeline.predict(frame), dtype=float)
     scores = np.zeros((len(frame), len(schema["classes"])))

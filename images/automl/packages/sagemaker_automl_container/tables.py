@@ -108,10 +108,13 @@ class Tables:
 
 
 def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
-    """Return the target as numbers, shape (rows,): values, or indices into the schema's classes.
+    """Return the target column as an array of numbers, shape (rows,).
+
+    For a regression these are the target values, for a classification indices into the schema's classes.
 
     Raises:
-        TableError: A value of a regression is not a number, or a class does not occur in the training rows.
+        TableError: The target of a regression has values that are not numbers, or the target of a
+            classification has classes that do not occur in the training rows.
     """
     target = rows[schema["target"]]
     if schema["classes"] is None:

@@ -92,13 +92,20 @@ def vars_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def judge(tables: Tables, scores: Array) -> dict[str, float]:
-    """Return all metrics of the scores of the evaluated rows."""
+    """Return all metrics of the problem type by name.
+
+    `scores` are the predictions for the evaluated rows (`Tables.judged`).
+    """
     rows, schema = tables.judged, tables.schema
     return scoring.score(target_of(rows, schema), scores, schema, weights=weights_of(rows, schema))
 
 
 def leave_model(members: Sequence[Any], weights: Sequence[float], schema: dict[str, Any]) -> None:
-    """Write the content of model.tar.gz: pipelines, weights, schema, and the code that serves them."""
+    """Write the content of model.tar.gz.
+
+    It has the fitted pipelines `members`, the weight of each pipeline in the mean of their predictions, the
+    schema, and the code that serves the model.
+    """
     places.MODEL.mkdir(parents=True, exist_ok=True)
     for number, member in enumerate(members):
         joblib.dump(member, places.MODEL / f"member-{number:02d}.joblib", compress=3)

@@ -174,10 +174,10 @@ def _number(name: str, text: str, allowed: Interval, *, whole: bool) -> float:
 
 
 def _list(name: str, text: str) -> list[str]:
-    """Return the items of a text with commas, such as `rmse,mae`, or of a JSON list, as the SDK sends it.
+    """Return the items in `text`: a comma-separated list such as `rmse,mae`, or the JSON list that the SDK sends.
 
     Raises:
-        UserError: The text begins like a JSON list, but is not a valid one.
+        UserError: `text` begins like a JSON list, but is not valid JSON.
     """
     if text.startswith("["):
         try:

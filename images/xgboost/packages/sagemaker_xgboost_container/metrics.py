@@ -1,4 +1,7 @@
-"""Evaluation metrics of AWS's container that XGBoost lacks: computed by scikit-learn on each host's own data."""
+"""Evaluation metrics that AWS's container has and XGBoost lacks.
+
+scikit-learn computes them on each host's own data.
+"""
 
 from __future__ import annotations
 

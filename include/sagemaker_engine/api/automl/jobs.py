@@ -190,7 +190,10 @@ def _objective(candidate: dict[str, Any]) -> float:
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request as Describe returns it, with values for omitted members."""
+    """Return the members of a request as Describe returns them.
+
+    The tags are left out. Members that a channel of the request omits have their default values.
+    """
     channels = [
         {
             "ChannelType": "training",

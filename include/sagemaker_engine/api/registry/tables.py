@@ -1,4 +1,7 @@
-"""Tables of model package groups, of model packages, and of resources that are only stored and described."""
+"""Database tables of the model registry: model package groups, model packages, and other resources.
+
+The engine only stores and describes the other resources.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class TuningJobs:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Store a tuning job; its first trials are launched at once.
+        """Store a tuning job, and wake the thread that launches its first trials.
 
         Raises:
             ValidationError: The request contradicts itself or names resources that do not exist.

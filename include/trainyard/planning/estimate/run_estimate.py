@@ -84,7 +84,7 @@ class RunEstimate:
         return {**asdict(self), "jobs": [asdict(each) for each in self.jobs]}
 
     def __str__(self) -> str:
-        """Return the estimate in one line, with its basis."""
+        """Return the estimate in one line: cost, time, and the source of each task's figures."""
         money = "unknown price" if self.usd is None else estimate_text(asdict(self.usd))
         low, high = format_duration(self.seconds.low), format_duration(self.seconds.high)
         by = "; ".join(f"{each.task_id} from {each.basis}" for each in self.jobs)
@@ -92,7 +92,7 @@ class RunEstimate:
 
 
 def estimate_text(usd: Mapping[str, float]) -> str:
-    """Return an estimate in words: `$1.20 ($0.90 to $2.10)`."""
+    """Return an estimate as text, `$1.20 ($0.90 to $2.10)`: the expected amount, then the low and the high one."""
     return f"{format_usd(usd['expected'])} ({format_usd(usd['low'])} to {format_usd(usd['high'])})"
 
 

@@ -1,4 +1,4 @@
-"""Work of a run's jobs before they start: instances, steps and operations."""
+"""Estimated work of a run's jobs, calculated before they start: instances, steps and operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of a comparison. A chart without data is left out, not drawn empty."""
+"""Charts of a comparison of parallelism strategies. A chart without data is left out, not drawn empty."""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ class Findings:
 
 
 def findings_of(record: ComparisonRecord) -> Findings:
-    """Return the findings of a comparison, over its measured cells only."""
+    """Return the findings of a comparison.
+
+    They cover only the measured cells. A cell is a pair of a strategy and a number of ranks.
+    """
     measured = record.measured
     reference = min(measured, key=lambda each: each.ranks, default=None)
     rows = tuple(_row(each, record, reference) for each in measured) if reference else ()

@@ -1,4 +1,8 @@
-"""Record of one comparison, complete or not: its cells, each trained or failed."""
+"""Record of one comparison of parallelism strategies, complete or not.
+
+A cell is one training of the comparison. The record has every planned cell, including cells that failed or
+did not run.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ MORE_LABELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
-    """Page of a running run, and the newest value of each of its metrics."""
+    """Data of a running run's page (`page`), and the newest value of each training metric by name (`newest`)."""
 
     page: Mapping[str, Any]
     newest: Mapping[str, float] = field(default_factory=dict)

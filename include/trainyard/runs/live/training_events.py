@@ -1,4 +1,4 @@
-"""Curve, progress and checkpoints of a training so far, from the lines of its log."""
+"""Metric curves, progress and checkpoints of a training, read from the lines that its log has so far."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def tick_label(self, tick: float) -> str:
-        """Return the label of a tick, with as many digits as the distance of ticks needs."""
+        """Return the label of a tick, with as many decimals as the distance between two ticks needs."""
         step = (self.ticks[1] - self.ticks[0]) / 10**self.exponent if len(self.ticks) > 1 else 1
         digits = next((d for d in range(9) if math.isclose(step, round(step, d))), 9)
         return f"{tick / 10**self.exponent:,.{digits}f}"

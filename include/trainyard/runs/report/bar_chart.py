@@ -36,7 +36,7 @@ class Bar:
 def bar_chart(
     bars: Sequence[Bar], *, x_label: str, label: str, width: int, reach: float = 0.0
 ) -> Markup:
-    """Return the chart; empty if there are no bars. The x axis includes `reach`."""
+    """Return the chart; empty if there are no bars. The x axis extends at least to the value `reach`."""
     if not bars:
         return Markup("")
     left = 26 + 8 * max(len(each.label) for each in bars)

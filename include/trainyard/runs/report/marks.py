@@ -54,7 +54,7 @@ def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
 
 
 def mark_dot(mark: CurveMark, x: Axis, y: Axis) -> Markup:
-    """Return the dot at (`back_to`, `back_y`); an empty Markup if one of them is None."""
+    """Return the dot of a mark, at its `back_to` and `back_y`; an empty Markup if one of these is None."""
     if mark.back_to is None or mark.back_y is None:
         return Markup("")
     return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(

@@ -67,7 +67,7 @@ class SplitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """Failure section: the sentence, its labeled details and the findings."""
+    """Section on a failure or an early end: headline, labeled details, findings, and the end of the log."""
 
     headline: str
     details: tuple[Row, ...] = ()
@@ -100,7 +100,7 @@ def subtitle(record: RunRecord) -> str:
 
 
 def instances(job: JobRecord) -> str:
-    """Return a job's instances, or those of each of its instance groups, in words."""
+    """Return the type and number of a job's instances as text, for each instance group if the job has groups."""
     if not job.instance_groups:
         return f"{job.instance_count} {TIMES} {job.instance_type or 'unknown'}"
     return " + ".join(

@@ -46,5 +46,9 @@ def named_distribution(name: str, *, processes_per_host: int | None) -> dict[str
 
 
 def takes_ranks(section: str) -> bool:
-    """Return whether a section of a distribution has the setting `processes_per_host`."""
+    """Return whether Trainyard supports the setting `processes_per_host` in a section of `distribution`.
+
+    For example, `torch_distributed` and `mpi` support it, and `parameter_server` does not. The SDK supports it
+    only in `mpi`.
+    """
     return "processes_per_host" in KEYS.get(section, ())
