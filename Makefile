@@ -90,7 +90,7 @@ test-product: $(DEV_READY) ## run the tests without the engine's own  [ARGS='-k 
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ENGINE_TESTS:%=--ignore=%) $(ARGS)
 
 test-all: $(COMPILED) ## run all tests, including the slow ones, on every engine image
-	$(PY) -m pytest $(BESIDE) $(ARGS)
+	$(PY) -m pytest -o faulthandler_timeout=5000 $(BESIDE) $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
 	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py tests/stack/test_stops.py $(ARGS)

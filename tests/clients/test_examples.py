@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.clients.conftest import EXAMPLES, LIMIT_S
+from tests.clients.conftest import EXAMPLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.clients.conftest import Outside
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S)]
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 MODEL = r"s3://\S+/model.tar.gz"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.conftest import EXAMPLES, LIMIT_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S)]
+pytestmark = pytest.mark.slow
 
 SPECS = Path(__file__).resolve().parents[1] / "specs"
 

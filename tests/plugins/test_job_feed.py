@@ -26,8 +26,6 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.timeout(240)
-
 SERVICE = Path(__file__).with_name("throttling_service.py")
 NUM_JOBS = 30
 DAY_S = 86_400.0

@@ -13,7 +13,7 @@ from tests.strategies.proof import TOLERANCE
 if TYPE_CHECKING:
     from tests.strategies.proof import Proving
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/deepspeed:0.19.8"
 LAUNCH = {
     "sagemaker_torch_distributed_enabled": "true",

@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     from tests.strategies.proof import Proving
 
 IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/horovod:0.28.1"
-BUILDING_S = 3600
 
 
 @pytest.mark.engine
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.timeout(1200 + BUILDING_S)
 def test_horovod_on_two_instances_trains_as_one_process(
     proving: Proving, alone: dict[int, float]
 ) -> None:

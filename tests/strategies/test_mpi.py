@@ -12,7 +12,7 @@ from tests.strategies.proof import TOLERANCE
 if TYPE_CHECKING:
     from tests.strategies.proof import Proving
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 LAUNCHES = {
     "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": "-x GREETING=hi"},
     "pytorchddp": {"sagemaker_pytorch_ddp_enabled": "true"},

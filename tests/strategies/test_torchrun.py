@@ -11,7 +11,7 @@ from tests.strategies.proof import TOLERANCE
 if TYPE_CHECKING:
     from tests.strategies.proof import Proving
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 
 
 def test_two_ranks_on_each_of_two_instances_train_as_one_process(

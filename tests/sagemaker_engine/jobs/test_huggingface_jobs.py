@@ -24,7 +24,7 @@ from trainyard.sagemaker_api.training_request import forwarding_entrypoint
 if TYPE_CHECKING:
     from tests.sagemaker_engine.jobs.conftest import JobRow
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 IMAGE = {
     "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/"

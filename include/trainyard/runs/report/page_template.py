@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 
 
+@cache  # compiling takes longer than rendering
 def page_template(path: Path, **filters: Callable[..., str]) -> Template:
     """Return the template at `path`. It can include files of the same folder, and use `shared.html.jinja`.
 
