@@ -1,7 +1,7 @@
-"""Supervisor of one warm program, which starts as a fork instead of in a new interpreter.
+"""Supervisor of one warm program: a program that starts as a fork instead of in a new interpreter.
 
-The caller is the stub that requested the program. The supervisor joins the caller's namespaces, forks the
-program, and reports the program's end to the caller.
+A stub (module `stub`) requests the program, and is called its caller here. The supervisor joins the caller's
+namespaces, forks the program there, and reports the program's end to the caller.
 """
 
 from __future__ import annotations
