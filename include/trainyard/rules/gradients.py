@@ -36,7 +36,8 @@ class VanishingGradient(Rule):
     - those of biases, because a bias before a normalization and a bias of attention keys have the gradient 0;
     - gradients of exactly 0, because `AllZero` reports them.
 
-    In any profile, an issue is a warning, because unused experts and branches learn nothing either.
+    In any profile, an issue is only a warning: the gradients of an unused expert or branch also vanish, which is
+    not a fault.
 
     Attributes:
         relative: share of the largest mean absolute gradient of the step; None disables this condition.

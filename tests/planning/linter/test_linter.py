@@ -267,7 +267,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "smp v2 in torch's own image": (
         {**smp_v2(), "image_uri": TORCH},
         E,
-        "is not an image with the library of smp_v2; got pytorch-training",
+        "is an AWS image without the library of smp_v2; got pytorch-training",
         smp_v2(),
     ),
     "smp v2 in a newer torch": (

@@ -176,8 +176,8 @@ class Options:
 def _reader(type_name: str) -> Callable[[str], Any]:
     """Return the parser of a field's type.
 
-    The parser of an optional field returns None for an empty text, which is the toolkit's form of None, and
-    for "None" and "null".
+    The parser of an optional field returns None for the texts "None" and "null", and for an empty text: SageMaker's
+    training toolkit passes a hyperparameter with the value None as an empty text.
     """
     readers: Mapping[str, Callable[[str], Any]] = {
         "int": int,

@@ -133,15 +133,17 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
     is_aws = framework_of_image(facts.image) is not None
     yield Finding(
         where="image_uri",
-        what=f"is not an image with the library of {_name(facts)}"
+        what=f"is an AWS image without the library of {_name(facts)}"
         if is_aws
         else f"names an image that may lack the library of {_name(facts)}",
         got=facts.image,
         allowed=", ".join(support.images),
-        next_step="remove image_uri and set framework_version, so that an image with the library is looked up",
+        next_step="remove image_uri and set framework_version, which selects an image with the library",
         severity=Severity.ERROR if is_aws else Severity.WARNING,
-        why="AWS ships the library only in the allowed images; in other images, a script that imports the library "
-        "fails, unless the image is based on an allowed one or installs the library",
+        why="AWS ships the library only in the allowed images"
+        if is_aws
+        else "AWS ships the library only in the allowed images, so another image has it only if it is based on one of "
+        "them or installs it",
         source=support.source,
     )
 
