@@ -91,7 +91,7 @@ ANSWERED = (
             *("CreateAutoMLJobV2", "DescribeAutoMLJobV2", "CreateAutoMLJob", "DescribeAutoMLJob"),
             *("ListAutoMLJobs", "ListCandidatesForAutoMLJob", "StopAutoMLJob"),
         ),
-        note="tabular problems; each candidate is a training job of the engine",
+        note="tabular problems only; each candidate is a training job of the engine",
     ),
     OperationFamily(
         title="Tags",
@@ -123,13 +123,13 @@ ANSWERED = (
             *("CreateEndpointConfig", "DescribeEndpointConfig", "ListEndpointConfigs"),
             "DeleteEndpointConfig",
         ),
-        note="no endpoint can be created from one",
+        note="no endpoint can be created from a configuration",
     ),
     OperationFamily(
         title="Endpoints: reads and deletion",
         effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
-        note="CreateEndpoint is rejected, so no endpoint exists: the list is empty, and Describe and Delete fail",
+        note="CreateEndpoint is rejected, so nothing is ever stored: the list is empty, and Describe and Delete fail",
     ),
 )
 
@@ -195,7 +195,7 @@ OTHER_SERVICES: Mapping[str, str] = {
     "state never changes",
     "iam": "roles and policies are stored in memory without effect, and SimulatePrincipalPolicy always returns "
     "`allowed`; enforced policies are set separately ([permissions](engine_access.md))",
-    "sts": "returns the account; the issued credentials are invented, and no credentials are checked",
+    "sts": "returns the account, and invented credentials; the engine accepts any secret key",
     "events": "EventBridge: rules deliver the jobs' state changes to SQS queues and log groups, to nothing else",
     "sns": "topics deliver to SQS queues and HTTP; e-mail and SMS are stored in memory and not sent",
     "sqs": "executed in memory",
@@ -258,7 +258,8 @@ def _lines() -> Iterator[str]:
         "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
         "",
         "The engine executes, stores or rejects each operation of SageMaker. *Executes* means that the engine does the",
-        "work. *Stores* means that it stores a description, for example of a model. AWS does nothing else either.",
+        "work. *Stores* means that the engine only stores a description, for example of a model. AWS itself does no",
+        "more than this in such an operation.",
         "A rejected operation fails with `UnknownOperationException` (status 501) and the reason. Executed and stored",
         "operations ignore only the [members without an effect](#members-of-a-request). For the",
         "[other services](#other-services), the engine does only what the table there states.",
@@ -286,7 +287,11 @@ def _lines() -> Iterator[str]:
     )
     yield from ("| Member | Why |", "|---|---|")
     yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
-    yield from ("", "Accepted and returned by Describe, but without an effect on the engine:", "")
+    yield from (
+        "",
+        "The engine accepts these members, and Describe returns them, but they have no effect:",
+        "",
+    )
     yield from ("| Member | On the engine |", "|---|---|")
     yield from (f"| {member} | {why} |" for member, why in SILENT_MEMBERS.items())
     yield from ("", "## SageMaker's other services", "All of their operations are rejected.", "")
