@@ -82,7 +82,8 @@ def test_an_image_that_cannot_be_built_fails_the_job_before_it_costs(
 
     assert statuses(row) == ["Starting", "Failed"]
     assert row.state["FailureReason"].startswith(
-        "ClientError: engine image 'tiny' cannot be built here: ERROR: No matching distribution "
+        "ClientError: engine image 'tiny' cannot be built here: a command of the build failed with "
+        "`ERROR: No matching distribution "
         "found for tiny==2.0"
     )
     assert row.state["FailureReason"].endswith(
