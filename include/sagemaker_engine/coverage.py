@@ -1,6 +1,7 @@
-"""Coverage of AWS's operations: the engine executes each one, only stores it, or rejects it with a reason.
+"""Coverage of AWS's operations: the engine executes, stores or rejects each of them.
 
-"Stores" means that the engine stores a description, for example of a model. AWS does nothing else either.
+"Stores" means that the engine only stores a description, for example of a model. AWS itself does no more
+than this in such an operation. A rejected operation fails with a reason.
 
 The tables of this module are the only source of the coverage. The application compares its handlers with
 them and builds its rejections from them. `docs/engine_coverage.md` is the output of

@@ -28,5 +28,8 @@ IMPORT_PATH: tuple[Path, ...] = (
 
 
 def project() -> Path:
-    """Return the folder whose `dags` and `plugins` the launcher runs: the checkout, or the working directory."""
+    """Return the folder whose `dags` and `plugins` the Airflow of a local stack uses.
+
+    It is the root of the checkout, or the working directory if Trainyard is installed as a package.
+    """
     return _SHIPPED if IS_CHECKOUT else Path.cwd()

@@ -77,7 +77,10 @@ else:  # Airflow 3.2 does not pass the run
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
-        """Put a task with training instances into a pool; the params' defaults decide the number of slots."""
+        """Put a task with training instances into a pool, with one slot per instance.
+
+        The run's conf is unknown here, so the defaults of the DAG's params are used in its place.
+        """
         _put_into_pool(task_instance, None)
 
 

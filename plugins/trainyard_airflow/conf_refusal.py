@@ -92,11 +92,12 @@ class _Nesting:
 class _Exchange:
     """Request that triggers a run, and its response.
 
-    A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
+    A response with status 400 is buffered, so that its text can be replaced. If the request is longer than
+    `_MOST_BYTES`, the response is passed on unchanged.
 
     Attributes:
-        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. If so, the app receives a truncated request,
-            and its response is discarded.
+        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. If so, Airflow receives only a part
+            of the request. Its response is discarded, and the middleware responds instead.
     """
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:

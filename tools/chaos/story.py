@@ -1,4 +1,4 @@
-"""Report lines at the end of a chaos run: each strike (fault) with its time and cost, and the jobs. Pure."""
+"""Lines of a chaos run's final report: the strikes (faults) with their times and costs, and the jobs. Pure."""
 
 from __future__ import annotations
 

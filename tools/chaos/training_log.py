@@ -32,7 +32,11 @@ class LogMark:
 
 
 def parse_mark(message: str, *, at: float) -> LogMark | None:
-    """Return the mark of a progress line, or None for other lines; `at` is the line's time in epoch seconds."""
+    """Return the `LogMark` of a progress line, or None for other lines.
+
+    A progress line reports a completed step, or a start of the training's processes. `at` is the line's time in
+    epoch seconds.
+    """
     line = TrainingLine.parse(message)
     if line is None or line.step is None or line.kind not in {"start", "step"}:
         return None
@@ -80,14 +84,14 @@ class Cost:
 
 
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
-    """Return the cost of a strike; None if the training's processes did not start between the strike and `until`.
+    """Return the cost of a strike; None if the training's processes did not start between it and `until`.
 
-    Only the first start after the strike counts.
+    Only the first start after the strike counts. Fields of the result:
 
     - `reached` is the last step in the log before this start. A step that was completed but not yet printed is
       not included. If the training prints one metric line per step, at most one step is missing.
-    - `seconds` ends when the log shows a step above `reached`. If there is no such step up to `until`, it ends
-      at the last mark up to `until`.
+    - `seconds` is the time from the strike to the first mark after this start with a step above `reached`. If
+      there is no such mark up to `until`, it is the time to the last mark up to `until`.
 
     Args:
         at: time of the strike, epoch seconds.

@@ -203,7 +203,10 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Complete the checkpoint on rank 0; the retention deletes older ones after it has arrived in S3."""
+        """Complete the checkpoint on rank 0, and report it to the retention policy.
+
+        The policy deletes older checkpoints after this checkpoint has arrived in S3.
+        """
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
             size = checkpoint_files.complete(

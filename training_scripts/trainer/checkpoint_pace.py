@@ -111,11 +111,12 @@ class ChosenPace:
 
         `trained_s` is the training time of the whole run so far, in seconds. The result is
         `mean_time_to_interruption_s`, or the run's own mean if that is shorter. The run's own mean is
-        `trained_s` divided by the number of interruptions. It is used only after two or more
-        interruptions, and only if the run's earlier training time is known. It is unknown if the
-        checkpoint was written by an earlier version, which did not record the training time.
+        `trained_s` divided by the number of interruptions. It is used only after two or more interruptions,
+        and only if the training time before this process started is known. A checkpoint of an earlier version
+        of the trainer does not record this time. After a resume from such a checkpoint, the result is
+        `mean_time_to_interruption_s`.
 
-        Example: with `mean_time_to_interruption_s` 3600 and 3 interruptions in 120 s, return 40 s.
+        Example: with `mean_time_to_interruption_s` 3600, `trained_s` 120 and 3 interruptions, return 40.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0
         seen_s = trained_s / self._interruptions if is_known else math.inf

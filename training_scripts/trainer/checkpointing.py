@@ -99,7 +99,10 @@ class Checkpointer:
         self._start_writing(state, content, began=began)
 
     def _collect(self, state: Any) -> None:
-        """Gather a checkpoint's content on rank 0; every rank calls it. By default, rank 0 has all content already."""
+        """Gather a checkpoint's content on rank 0. Every rank must call this method.
+
+        In this class the method does nothing, because rank 0 already has all content. A subclass can override it.
+        """
 
     def _copied(self, state: Any) -> dict[str, Any]:
         """Return a copy of the content that this rank writes, as object name -> object."""
@@ -149,7 +152,8 @@ class Checkpointer:
     def abandon(self) -> None:
         """Wait until the write in progress has ended.
 
-        The method is called after a failure of the run. This is possible because the write needs no other rank.
+        The method is called after a failure of the run. Other ranks may then have ended, but the write needs
+        no other rank.
         """
         self._saver.wait()
 

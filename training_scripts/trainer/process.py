@@ -85,10 +85,13 @@ def run_script(
     *,
     line: str = LINE,
 ) -> int:
-    """Read the hyperparameters from SM_HPS and the command line, and call `run` with them; return its exit code.
+    """Read the hyperparameters from SM_HPS and the command line, call `run` with them, and return its exit code.
 
-    A TrainerError, RuntimeError, ValueError or OSError is reported on stderr and in `<base>/output/failure`, and the
-    exit code is 1. `line` is the format of the log lines.
+    If one of these steps raises a TrainerError, RuntimeError, ValueError or OSError, the error is reported on
+    stderr and in `<base>/output/failure`, and 1 is returned. `<base>` is SAGEMAKER_BASE_DIR, by default
+    /opt/ml.
+
+    `line` is the format of the log lines.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
     paths = ContainerPaths.from_environment(os.environ)

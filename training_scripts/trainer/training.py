@@ -194,7 +194,10 @@ class Training:
         return make_optimizer(self.model, weight_decay=self.hp.weight_decay)
 
     def parallelize(self) -> None:
-        """Set `parallel`, the wrapped model that the steps call; called after the checkpoint is restored."""
+        """Set `parallel`, the wrapped model that each step runs.
+
+        `run` calls this method after the checkpoint is restored.
+        """
         self.parallel = make_parallel(self.model, self.ranks, compiled=bool(self.hp.compile))
         settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
 
@@ -486,14 +489,15 @@ class Training:
         return total / self.units_per_batch, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:
-        """Clip the gradients and take one optimizer step; return their norm before clipping.
+        """Clip the gradients and take one optimizer step; return the norm of the gradients before clipping.
 
-        A step with a non-finite loss or gradient norm does not change weights; all ranks make the same decision.
-        With fp16 the loss scaler skips a step whose gradient norm overflowed.
+        If the loss or the norm is not finite, no rank changes its weights. With fp16, a norm that is not finite is
+        expected at times. If the loss is finite, the loss scaler then leaves the weights unchanged, and the step
+        does not count as skipped.
 
         Raises:
-            NonFiniteError: the loss or the norm is not finite, and either `on_non_finite` is "fail" or the number
-                of skipped steps in a row exceeds `most_skipped_steps`.
+            NonFiniteError: the loss or, without fp16, the norm is not finite, and either `on_non_finite` is "fail"
+                or the number of skipped steps in a row exceeds `most_skipped_steps`.
         """
         scaler, meter = self.precision.scaler, self.report.meter
         with meter.part("optimizer"):
@@ -632,7 +636,7 @@ class Training:
 
     @property
     def spare(self) -> Batch | None:
-        """The batch to run while only other ranks still have batches to evaluate; None to run nothing."""
+        """The batch to run once this rank has evaluated all its batches but others have not; None to run nothing."""
         return None
 
     def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:

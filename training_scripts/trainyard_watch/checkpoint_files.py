@@ -1,8 +1,9 @@
 """Files of one checkpoint, written with checksums and verified before use.
 
-A checkpoint is a folder with `manifest.json`, which lists every other file with its size and
-SHA-256, and has the SHA-256 of its own content. That checksum and the keys `format` and
-`version` mean the same in every version, so a newer checkpoint is distinguished from a damaged one.
+A checkpoint is a folder with `manifest.json`. The manifest lists every other file with its size and
+SHA-256. It also has the keys `format`, `version` and `sha256`, the checksum of the rest of the manifest.
+These three keys mean the same in every version. A checkpoint of a newer version is therefore not mistaken
+for a damaged one.
 """
 
 from __future__ import annotations

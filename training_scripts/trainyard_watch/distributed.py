@@ -243,7 +243,8 @@ def _store_of_restart(environ: Mapping[str, str], *, timeout_s: float) -> dict[s
 def _is_alone(environ: Mapping[str, str]) -> bool:
     """Return whether no launcher started ranks and the job has one host.
 
-    AWS's toolkit sets MASTER_ADDR and MASTER_PORT in every job, also without a `distribution`.
+    RANK or WORLD_SIZE shows that a launcher started ranks. MASTER_ADDR and MASTER_PORT do not show this,
+    because AWS's toolkit sets them in every job, even in one without a `distribution`.
     """
     is_launched = "RANK" in environ or "WORLD_SIZE" in environ
     return not is_launched and len(json.loads(environ.get("SM_HOSTS", "[]"))) <= 1

@@ -81,12 +81,14 @@ class ContainerPaths:
     def statistics_dir(self, hook: Mapping[str, Any] | None, *, is_shipped: bool) -> Path:
         """Return the folder of the job's statistics.
 
-        - With a DebugHookConfig (`hook`): its LocalPath, by default /opt/ml/output/tensors. The platform uploads it.
-        - Otherwise, if this host uploads the statistics to S3 itself (`is_shipped`): a folder that the platform does
-          not upload.
+        - With a DebugHookConfig (`hook`): its LocalPath, by default /opt/ml/output/tensors. The platform uploads
+          it.
+        - Otherwise, if this host uploads the statistics to S3 itself (`is_shipped`): a folder that the platform
+          does not upload.
         - Otherwise: a folder in the output, which the platform uploads at the end of the job.
 
-        No default is below the checkpoints, since the platform restores these to every host.
+        Unless the hook sets a LocalPath, the folder is outside the checkpoint folder, because the platform restores
+        the content of the checkpoint folder to every host.
         """
         if hook is not None:
             return self.in_container(hook.get("LocalPath") or DEFAULT_TENSORS_DIR)

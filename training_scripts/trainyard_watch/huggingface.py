@@ -82,7 +82,10 @@ class WatchCallback(TrainerCallback):
         self.exit_code = 0
 
     def on_init_end(self, *_: Any, **__: Any) -> None:
-        """Report a training job as alive until `on_train_begin`, while the Trainer reads its checkpoint."""
+        """Report the training job as alive until `on_train_begin`; do nothing outside of a training job.
+
+        In this time the Trainer reads its checkpoint, which can take long.
+        """
         if JOB_VARIABLE in os.environ:
             self._starting.enter_context(setting_up())
 

@@ -307,7 +307,7 @@ class Run:
         """Begin the observation of step `number`.
 
         The call is necessary only if the step does not directly follow the last recorded one. Otherwise the
-        observation has already begun, and the call does no harm before the step.
+        observation has already begun. A call before the step begins is then unnecessary, but harmless.
         """
         self._begun = number
         self._emitter.begin_step(number)

@@ -1,7 +1,9 @@
 """Permissions as in IAM: the actions that a request needs, and the policies that allow or deny them.
 
-Without policies and guard rails every identity may do everything. The engine counts the actions of each identity in
-either case.
+A guard rail is a policy whose Deny statements apply to every identity, like a service control policy of
+AWS. An identity that is not listed in the engine's policies may do everything that no guard rail denies. A
+listed identity may do only what its own policies allow and no guard rail denies. The engine counts the
+actions of each identity, even if there are no policies and no guard rails.
 
     policy      a policy document, and its evaluation for one action
     asks        a request -> the IAM actions it needs, with resources and condition keys

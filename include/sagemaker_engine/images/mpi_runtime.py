@@ -47,8 +47,8 @@ class MpiRuntime:
     A pair is (path on this machine, path in the instance).
 
     - `folders`: pairs of mounts.
-    - `added`: pairs of overlays. At the path in the instance, the overlay shows this machine's own entries at
-      the same path, and in addition the entries of the pair's first path.
+    - `added`: pairs of overlays. At the pair's second path, the instance sees two folders of this machine
+      merged: the folder with that same path, and the folder at the pair's first path.
     - `programs`: folders that are first on the PATH, as paths in the instance.
     """
 

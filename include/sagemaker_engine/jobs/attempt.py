@@ -305,9 +305,9 @@ class JobAttempt:
         return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the overlay with replacements of SageMaker's libraries for an instance.
+        """Return the overlays that give an instance replacements of SageMaker's libraries.
 
-        The list has one pair (folder with the replacements, folder that they overlay). It is empty if
+        The list has at most one pair (folder with the replacements, folder that they overlay). It is empty if
         the image provides none of the libraries to this job, or has no torch.
         """
         wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))

@@ -47,7 +47,8 @@ class AttemptFaults:
     """Faults of one attempt, from its downloads to its uploads.
 
     The end of the training plan's window is treated as a fault that removes all hosts. `disturbances` applies
-    the faults that leave the hosts in place; `watch` detects writes of checkpoints.
+    the faults that leave the hosts in place. `watch` detects writes of checkpoints, for faults that are due
+    when a checkpoint is written.
     """
 
     moments: Moments
@@ -72,9 +73,11 @@ class AttemptFaults:
     def check(self) -> None:
         """Raise `HostsLostError` if a fault that removes hosts is due, or if the training plan's window has ended.
 
+        A spot interruption gives no notice here. The method is called during downloads and uploads, when no program
+        of the user runs that could use the notice.
+
         Raises:
-            HostsLostError: The hosts are lost at once, without the notice of a spot interruption, because no
-                program of the user could use it.
+            HostsLostError: The hosts are lost at once.
         """
         if (lost := self.window_loss()) is not None:
             raise HostsLostError(lost)

@@ -99,8 +99,8 @@ def resolve_image(
     """Return the runtime that emulates the image. Its engine image (`runtime.image`) may have to be built first.
 
     `image_files` is the folder with the files that describe the engine images. Its file `own_images.toml`,
-    which may be missing, maps a team's own images to engine images, or to repositories that run here.
-    `images_folder` is the folder of built images; None for the user's default.
+    which may be missing, maps a team's own images to engine images, or to image repositories that the engine
+    emulates. `images_folder` is the folder of built images; None for the user's default.
 
     Raises:
         UnknownImageError: No runtime emulates the image's repository, or the version in its tag.
@@ -247,9 +247,9 @@ def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
 
 
 def _runnable(images: list[ImageFile]) -> set[str]:
-    """Return the targets to which own_images.toml may map a team's image.
+    """Return the names that are allowed as targets in `own_images.toml`, which maps a team's own images.
 
-    These are the repositories that run here, and the names of the engine images.
+    A target is a repository that the engine emulates, or an engine image.
     """
     repositories = {name for each in images if not each.tags for name in each.repositories}
     return {*FAMILIES, *(each.name for each in images), *repositories}

@@ -161,7 +161,10 @@ def _instance(
 def _environment(
     job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
 ) -> dict[str, str]:
-    """Return the variables of every instance, independent of its program; `names` are the names of all instances."""
+    """Return the environment variables that an instance of the job has, whichever program it runs.
+
+    `folder` is the folder of this instance. `names` are the names of all instances of the job.
+    """
     environment = base_environment(
         job,
         runtime,

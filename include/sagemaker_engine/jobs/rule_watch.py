@@ -125,7 +125,10 @@ class RuleWatch:
             message.join(timeout=MESSAGE_S)
 
     def _configured(self) -> list[dict[str, Any]]:
-        """Return the rules of the request as it is stored; UpdateTrainingJob may have changed its profiler rules."""
+        """Return the rules in the stored request.
+
+        The request is read at each call, because UpdateTrainingJob may have changed its profiler rules.
+        """
         request = self.job.store.get(self.job.kind, self.job.name).request
         disabled = (request.get("ProfilerConfig") or {}).get("DisableProfiler")
         profiler = [] if disabled else request.get("ProfilerRuleConfigurations") or []

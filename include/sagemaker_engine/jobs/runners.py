@@ -79,7 +79,8 @@ class RunnerCare:
 def _is_unclaimed(job: JobRow) -> bool:
     """Return whether the job has not ended and still has no runner.
 
-    This is evaluated in the transaction that fails the job, because a runner may have started meanwhile.
+    The transaction that sets the job to Failed evaluates this function, because a runner may have started since
+    the job was read.
     """
     return job.runner_pid is None and not job.is_terminal
 

@@ -1,6 +1,6 @@
 """Database tables: training plans, offers, and the number of instances that each job uses in its plan.
 
-Times are on the plans' clock.
+Times are on the plans' clock, which can be ahead of the machine's clock (`sagemaker_engine.plans.clock`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def instance_address(index: int, *, own_network: bool) -> str:
 def build_bridge() -> None:
     """Create the bridge in this network namespace.
 
-    Raises OSError if `ip` is missing or the kernel rejects it.
+    Raises OSError if the program `ip` is missing, or if the kernel rejects the bridge.
     """
     _run_batch(f"link add {BRIDGE} type bridge\nlink set {BRIDGE} up\nlink set lo up\n")
 

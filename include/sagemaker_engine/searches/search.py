@@ -157,7 +157,8 @@ class Search(ABC, Generic[Row, Job]):
         - A job that was not launched is launched. If the search is ending, the job's row is removed instead.
         - A deleted job is recorded as failed.
         - The result of a job that has ended is recorded.
-        - A job that is still in progress is stopped if its row already records a stop.
+        - If a job's row records a stop, but the job is still in progress, the job is stopped now. This
+          happens if the engine ended after it recorded the stop and before it requested the stop.
         """
         if job.result is not None:
             return job

@@ -93,8 +93,8 @@ def without_outliers(losses: Floats) -> Floats:
 def thinned(losses: Floats, num: int) -> list[int]:
     """Return the sorted indices of at most `num` losses.
 
-    Half of the indices are those of the lowest losses. The other half is evenly spread over the ranks of the
-    remaining losses.
+    Half of the indices are those of the lowest losses. For the other half, the remaining losses are sorted by
+    value, and losses at about equal distances in this order are selected.
     """
     order = losses.argsort(kind="stable")
     if len(order) <= num:

@@ -1,8 +1,9 @@
 """Hyperband's sampler: Optuna's TPE (tree-structured Parzen estimator).
 
 Each suggestion builds a new Optuna study from the observations of the search so far. TPE ranks
-early-stopped trials by the last step that they reached, and at the same step by their value. The Gaussian
-process (`bayesian`) cannot use such a ranking. A suggestion takes 5 ms of CPU.
+early-stopped trials by the last step that they reached, and trials with the same last step by their value.
+The Gaussian process of Bayesian searches (module `bayesian`) cannot use such a ranking, so it is not used
+for Hyperband. A suggestion takes 5 ms of CPU.
 """
 
 from __future__ import annotations

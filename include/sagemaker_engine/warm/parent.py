@@ -1,7 +1,8 @@
 """The warm parent's process: imports the modules of jobs, then forks a supervisor per requested program.
 
-It ends `ABSENCE_S` seconds after the engine, so that the next engine can adopt it. Supervisors and programs continue
-for as long as the instance that requested them.
+After the end of its engine, the parent waits 10 seconds (`ABSENCE_S`) for another engine, which can then
+continue to use it. If none starts, the parent ends. Running supervisors and programs do not end with the
+parent, but at the latest with the instance that requested them.
 """
 
 from __future__ import annotations

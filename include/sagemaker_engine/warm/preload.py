@@ -1,6 +1,7 @@
-"""Imports modules that jobs need into the warm parent, the process from which job processes are forked.
+"""Preloading of the warm parent, the process from which job processes are forked.
 
-The imports must not start a thread or use a GPU: a fork would then be unsafe.
+Preloading imports the modules that jobs need. The imports must not start a thread or use a GPU: a fork
+would then be unsafe.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def _preload_toolkits() -> None:
 def _keep_service_models() -> None:
     """Make botocore parse each of its JSON files once for all programs, instead of once per program.
 
-    Otherwise every botocore session loads its service models again. That takes most of the time that the toolkit needs
-    to download the source archive.
+    Without this change, every botocore session loads its service models again. AWS's toolkit opens a session to
+    download the job's source archive, and the loading of the models takes most of the time for this.
     """
     import boto3  # noqa: PLC0415  (slow import)
     import botocore.loaders  # noqa: PLC0415  (slow import)
@@ -128,7 +129,9 @@ def _keep_stores() -> None:
 def _bytecode_is_kept() -> Iterator[None]:
     """Let imports write their bytecode, although PYTHONDONTWRITEBYTECODE is set for the jobs' programs.
 
-    To compile all modules takes twice as long as to import them, and uv does not compile what it installs.
+    Later imports of the same modules are then faster. Installed modules have no bytecode at first, because uv
+    does not compile what it installs. Compiling all modules instead would take twice as
+    long as importing them.
     """
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = False

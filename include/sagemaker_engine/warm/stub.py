@@ -45,7 +45,10 @@ def run_cold(name: str) -> NoReturn:
 
 
 def ask(path: str, name: str) -> _socket.socket | None:
-    """Request a warm start; return the socket to the supervisor, or None if the program must start cold."""
+    """Request a warm start; return the socket to the program's supervisor, or None if the program must start cold.
+
+    The supervisor is the process that the warm parent forks to start this program.
+    """
     descriptors = open_descriptors()
     if len(descriptors) > MAX_DESCRIPTORS:
         return None
@@ -115,7 +118,9 @@ def ignored_signals() -> list[int]:
 
 
 def receive(link: _socket.socket) -> tuple[bytes, int]:
-    """Return the kind and the number of the supervisor's next message.
+    """Return the kind and the number of the next message from the program's supervisor.
+
+    The supervisor is the process that the warm parent forks to start this program.
 
     The kind is empty at the end of the stream. Other kinds: `K` (the program can start warm), `R`
     (it cannot), `X` (it has ended; the number is its exit code).

@@ -209,7 +209,11 @@ def caller_limits(pid: int) -> dict[int, tuple[int, int]]:
 
 
 def _move_up(descriptors: list[int]) -> list[int]:
-    """Return copies of the descriptors with numbers above those that a caller can have; close the originals."""
+    """Move the descriptors to high numbers: return copies from `FIRST_HIGH` upward, and close the originals.
+
+    The new numbers are meant to be above all numbers of the caller's own descriptors. The program can then copy
+    each descriptor to the number that it has in the caller, without replacing another one.
+    """
     moved = []
     for descriptor in descriptors:
         moved.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH))

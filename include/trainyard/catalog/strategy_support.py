@@ -63,7 +63,8 @@ Version = tuple[int, int]
 class SupportCondition:
     """One condition in the `when` of a `Combination` of settings.
 
-    `values` holds the accepted names, or a single version. `sign` is `=`, `>=` or `<`; empty for a flag.
+    `sign` is `=`, `>=` or `<`; empty for a flag. With `=`, `values` has the accepted values of `name`. With
+    `>=` or `<`, it has one version. For a flag, it has one empty text.
     """
 
     name: str

@@ -111,7 +111,7 @@ def _members(text: str | bytes) -> dict[str, Any]:
 
 
 def _amount(value: Any) -> float:
-    """Return `value`, an amount of a document, as a number; 0 if the document has no such amount.
+    """Return an amount of money from a run's spend document as a number; 0 if `value` is None.
 
     Raises:
         ValueError: the amount is negative, not finite, or a text that is not a number.
@@ -204,7 +204,7 @@ def _cheaper(left: float) -> str:
 
 
 def _spent(runs: list[RunSpend]) -> str:
-    """Return the spent and reserved amounts and the largest spenders, in words that follow the run's cost."""
+    """Return a text to append to the run's cost: the spent and reserved amounts, and the largest spenders."""
     if not runs:
         return "; nothing spent yet"
     spent = sum(each.spent_usd for each in runs)

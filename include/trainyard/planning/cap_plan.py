@@ -132,9 +132,9 @@ def keep_cap(
 
 
 def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
-    """Yield a warning if the cap may stop the training early.
+    """Yield an error if a price is unknown, or if the cap is below the cost of the shortest run.
 
-    Yield an error instead if the cap is too low or a price is unknown.
+    Otherwise, yield a warning if the cap may stop the training before its last step.
     """
     if plan.unpriced_types:
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)

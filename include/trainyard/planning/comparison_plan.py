@@ -146,7 +146,13 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
 
 
 def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
-    """Return each finding once, with the names of its cells. A finding that applies to all cells names none."""
+    """Return each finding once, with the names of the cells that have it.
+
+    A cell is one training of the comparison. A finding that all cells have is returned without names.
+
+    Args:
+        by_cell: the findings of each cell, by the cell's name.
+    """
     cells_of: dict[Finding, list[str]] = {}
     for name, findings in by_cell.items():
         for each in dict.fromkeys(findings):

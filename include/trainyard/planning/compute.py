@@ -1,7 +1,8 @@
-"""Model of the time of one optimizer step, by part, in seconds.
+"""Time model of an optimizer step: the seconds of each part of the step.
 
-Matrix products run at the reachable share of the accelerator's peak. Collectives run at their bandwidth, without
-latency, and overlap with computation as under DDP and FSDP. tests/planning compares the model with published figures.
+Matrix products run at the reachable share of the accelerator's peak. Collectives run at their bandwidth,
+without latency, and overlap with computation as under DDP and FSDP. tests/planning compares the model with
+published figures.
 """
 
 from __future__ import annotations

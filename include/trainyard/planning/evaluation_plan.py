@@ -257,11 +257,12 @@ def processing_run_s(conf: RunConf) -> int:
 
 
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the plan on the training's type if it can run the evaluation, otherwise on the cheapest that can.
+    """Return the plan of the evaluation on `name`, the training's instance type, if this type can run it.
 
-    The cheapest type is chosen among the types on which the evaluation stays within its time limit. If there
-    are none, it is chosen among all types that can run the evaluation. If no type can run it, return the plan
-    on the type that comes nearest to enough memory.
+    Otherwise, return the plan on the cheapest instance type that can. The cheapest type is chosen among the
+    types on which the evaluation stays within its time limit. If there are none, it is chosen among all types
+    that can run the evaluation. If no type can run it, return the plan on the type that comes nearest to enough
+    memory.
     """
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None
@@ -431,7 +432,8 @@ def _bytes_per_value(conf: RunConf) -> int:
 def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
     """Return the peak bytes of one rank: weights, gathered or cast copies, activations, logits and loss.
 
-    Worked: 12.6e9 parameters in bf16 over 4 ranks: 6.3 GB of shards, and two gathered layers of 0.63 GB each.
+    Worked, for two parts of the sum: a model with 12.6e9 parameters in 40 layers is sharded in bf16 over 4
+    ranks. One rank's shard takes 6.3 GB. Each of the two layers that are gathered at a time takes 0.63 GB.
     """
     shape, size = shape_of(conf), _bytes_per_value(conf)
     if shape is None:

@@ -254,7 +254,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
 
 
 def _num_heads(width: int) -> int:
-    """Return the number of attention heads for a decoder of this width, a multiple of 128.
+    """Return the number of attention heads for a decoder whose `width` is a multiple of 128.
 
     The number is the divisor of `width` that is a multiple of 8 and nearest to `width` / 128. If `width` is a
     multiple of 1024, each head is exactly 128 wide.

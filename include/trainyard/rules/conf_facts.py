@@ -91,8 +91,8 @@ def facts_of_job(hyperparameters: Mapping[str, str]) -> Facts:
     """Return the facts of a job without a conf, from its hyperparameters: the precision and the skipped steps.
 
     Both facts are unknown unless the job trains a model by one of Trainyard's scripts. The learning rate's
-    schedule is always unknown, because it may depend on the data: with `epochs`, the script derives the number
-    of steps.
+    schedule always counts as unknown. It depends on the number of steps, and if a job sets `epochs`, its script
+    derives this number from the size of the data.
     """
     settings = decoded(hyperparameters)
     program = PurePosixPath(str(settings.get("sagemaker_program"))).name

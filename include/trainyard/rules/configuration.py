@@ -1,7 +1,8 @@
 """Rules from a user's list: names, AWS's rule configurations, or Trainyard's own form.
 
     "LossSpike"
-    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
+    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error",
+     "action": "stop"}
     {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}
     {"RuleConfigurationName": "hot", "RuleParameters": {"expression": "loss > 9", "persistence": "3"}}
     {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)",
@@ -10,9 +11,10 @@
 
     "default"
 
-`file` works with `python -m trainyard.rules --rules` only. `"default"` stands for each rule of the catalogue that no
-other entry names. A rule in an AWS configuration has the documented defaults, as on AWS; any other rule of the
-catalogue has the robust profile.
+`file` works with `python -m trainyard.rules --rules` only. `"default"` stands for each rule of the
+catalogue that no other entry names. Parameters that an entry does not set have default values. For a rule
+in an AWS configuration, these are AWS's documented defaults. For any other rule of the catalogue, they are
+Trainyard's own defaults, called the robust profile, unless the entry has `"profile": "documented"`.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ def judge_log(
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one document for all jobs of a training, with each rule's issues in all jobs.
 
-    A rule counts as not evaluated if it was evaluated in no job. A rule that failed in a job keeps the status and error
-    of its newest failure, even if it found issues in the other jobs. If there are several jobs, each issue's text and
-    the error name their job.
+    A rule counts as not evaluated if it was evaluated in no job. A rule that failed in a job keeps the status
+    and error of its newest failure, even if it found issues in the other jobs. If there are several jobs, the
+    job's name is added to the text of each issue, and to the error of a rule that failed.
 
     Args:
         documents: the documents of the jobs, each with its `job`; oldest first, at least one.
@@ -98,10 +98,11 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdicts on the statistics files, plus the issues and verdicts that only the log provides.
 
-    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound. A verdict
-    counts all its issues but lists only the first ones. An issue of the log may therefore be one that the
-    verdict on the statistics already counts without listing it. `num_issues` does not count such possible
-    duplicates again.
+    A rule that failed on the statistics keeps its status and error.
+
+    A verdict counts all its issues but lists only the first ones. An issue of the log may therefore be one that
+    the verdict on the statistics already counts without listing it. `num_issues` does not count such possible
+    duplicates again, so it is a lower bound.
 
     Args:
         watched: verdicts on the statistics of some jobs, as `merged` returns them.

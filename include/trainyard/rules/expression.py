@@ -142,9 +142,10 @@ class _Expression(RuleState[Record]):
 
 
 def _field(name: str) -> str:
-    """Return the name of the record's field that has the values of a name in an expression.
+    """Return the name of the record's field with the values of `name`, which is a name in an expression.
 
-    Only the prefix `validation_` is removed: the values of `validation_loss` are in the field `loss`.
+    The result is `name` without the prefix `validation_`, if it has this prefix. For example, the values of
+    `validation_loss` are in the field `loss`.
     """
     return name.removeprefix("validation_")
 

@@ -142,7 +142,7 @@ class LoadBalancing(Rule):
 
     The histograms are of the utilization, in bins of 2 %. Their distance is that of Jensen and Shannon, see
     `jensen_shannon_distance`. It is 0 for equal histograms and 0.83 for disjoint ones. Documented: threshold
-    0.5, patience 10 (rulesconfig 1.0.1: patience 1000). The robust profile uses patience 1000.
+    0.5, patience 10 (1000 in rulesconfig 1.0.1). In the robust profile (`ROBUST`), `patience` is 1000.
 
     The rule is weak for data parallelism, because ranks appear busy while they wait for each other. `Straggler`
     finds slow ranks.

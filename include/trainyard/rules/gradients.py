@@ -93,11 +93,14 @@ class ExplodingTensor(Rule):
     infinite and masked values may be NaN. A tensor's norm is enough to detect both, since NaN and infinity
     propagate through the sum. Source: SageMaker Developer Guide, ExplodingTensor.
 
-    With `skipped_steps`, which the robust profile sets, gradients and outputs may be non-finite in steps that
-    the training skips. An issue then needs a number of non-finite steps in a row: one more than the script
-    skips, or 5 if it is unknown how many the script skips. If a loss scaler may skip steps (see `NonFinite`),
-    the number is at least `skipped_steps`. An output does not count as NaN if only its variance is NaN, as for
-    a mask of minus infinities.
+    If `skipped_steps` is set, as in the robust profile, the rule tolerates steps that the training skips
+    because of non-finite values. For gradients and outputs, an issue then needs N non-finite steps in a row. N
+    is one more than the number of steps that the script skips, or 5 if that number is unknown. If a loss scaler
+    may skip steps (see `NonFinite`), N is at least `skipped_steps`.
+
+    If `skipped_steps` is set, minus infinities in an output do not count, because masks have them. They make
+    the output's norm infinite and its variance NaN. Therefore only the minimum and the maximum are checked, for
+    NaN and for plus infinity. All statistics are checked only if both the minimum and the maximum are unknown.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -89,7 +89,8 @@ class Dataloader(Rule):
     """The number of data-loading processes, in percent of the cores, is outside `min_threshold` to `max_threshold`.
 
     Source: AWS's package smdebug-rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker
-    processes is not evaluated: `DataStall` reports slow loading in the training process.
+    processes loads its data in the training process. This rule does not evaluate such a run. `DataStall`
+    reports slow loading there.
     """
 
     ORIGIN = Origin.PROFILER

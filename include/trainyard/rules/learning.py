@@ -127,11 +127,11 @@ class NotLearning(LossRule):
     median that falls from 4.0 to 3.9 is 0.02 above the limit, 0.97 x 4.0 = 3.88. With `noise_factor` 2, that is
     an issue if the standard error is at most 0.01.
 
-    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more. At least half as
-    many steps must have passed since the learning rate last rose. The rule is not evaluated if one of the first
-    losses is zero or negative, or if the beginning of the run was not observed. An issue is a warning, because
-    a healthy fine-tuning may lower the loss by less than the noise. No rule of AWS finds this without firing on
-    healthy runs.
+    The rule is evaluated after `min_steps` steps, or after `share` of the run if that is more. At least half of
+    this number of steps must have passed since the learning rate last rose. The rule is not evaluated if one of
+    the first losses is zero or negative, or if the beginning of the run was not observed. An issue is a
+    warning, because a healthy fine-tuning may lower the loss by less than the noise. Every rule of AWS that
+    finds such a training also fires on healthy runs.
     """
 
     READS = (Start, StepRecord)

@@ -192,7 +192,7 @@ class _File:
     def look(self, size: int, *, is_new: bool) -> None:
         """Store the file's size at a poll, and count the consecutive polls without growth.
 
-        If one poll has several calls, `is_new` is true for the first of them only, and only this one counts.
+        `is_new` is False if the same poll is passed again. The count then does not increase.
         """
         self.is_doubted |= size < self.offset and size != self.settled
         self.stood = self.stood + is_new if size == self.size else 0

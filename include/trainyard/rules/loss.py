@@ -105,7 +105,7 @@ class _NonFinite(RuleState[StepRecord]):
             yield HEALTHY
 
     def _needed(self, name: str, *, allows: bool) -> int:
-        """Return the number of non-finite values in a row that make an issue.
+        """Return the number of consecutive non-finite values that count as an issue.
 
         Args:
             name: name of the value, `loss` or `gradient norm`.

@@ -118,10 +118,10 @@ class Confusion(Rule):
     confusion[i][j] is the number of samples of class i that were predicted as class j. The shares of class i
     are:
 
-    - The diagonal share is the part of its samples that were recognized:
+    - The diagonal share is the part of the samples of class i that were recognized:
       confusion[i][i] / sum_j confusion[i][j].
-    - The other shares are the parts of its predictions that belong to another class j:
-      confusion[j][i] / sum_k confusion[k][i].
+    - The other shares, one for each other class j, are the parts of the samples predicted as class i that
+      belong to class j: confusion[j][i] / sum_k confusion[k][i].
 
     Source: SageMaker Developer Guide, Confusion Rule. The formula of the other shares is the guide's. For the
     diagonal share, the guide divides by the sum of the diagonal, so several classes can never all reach the

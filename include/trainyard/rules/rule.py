@@ -112,12 +112,14 @@ class Rule(ABC):
     | class attribute | meaning |
     |---|---|
     | READS | kinds of records that the rule reads |
-    | NEEDS | the data that the rule requires, to explain why it was not evaluated |
+    | NEEDS | text that names the required data; `needs <NEEDS>` explains why the rule was not evaluated |
     | IS_PER_RANK | whether each rank is evaluated separately |
     | SHARED | fields equal on all ranks; only the lowest rank with a value is read. Empty: all ranks are read |
-    | ROBUST | values of the robust profile that replace the documented defaults |
+    | ROBUST | values of the robust profile (see below) that replace the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |
+
+    The robust profile is a choice of parameters with which healthy trainings have no issues.
     """
 
     ORIGIN: ClassVar[Origin] = Origin.TRAINYARD

@@ -301,9 +301,9 @@ def _gpu(data: Mapping[str, Any]) -> GpuSample:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return a field's value with `nan`, `inf` and `-inf` as floats.
+    """Return a field's value, with the texts "nan", "inf" and "-inf" converted to floats in number fields.
 
-    Tuples and `tensors` are returned unchanged.
+    Text fields (`_TEXTS`), tuples and the value of the key `tensors` are returned unchanged.
 
     Raises:
         _WrongLineError: the value has a wrong type for its key.

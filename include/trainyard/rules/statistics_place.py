@@ -1,4 +1,4 @@
-"""S3 location of a training's statistics: with Debugger's outputs or below its checkpoints' prefix. Pure."""
+"""S3 location of a training's statistics: in Debugger's output folder, or below the checkpoints' prefix. Pure."""
 
 from __future__ import annotations
 

@@ -187,12 +187,13 @@ class _Gains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValRise(Rule):
-    """The smoothed validation loss is above `ratio` times its best for `patience` validations.
+    """The smoothed validation loss is above `ratio` times its lowest value, for `patience` validations in a row.
 
-    The best model is then an earlier one. The severity is warning, because the accuracy may still rise, and a
-    moving target or another mixture of data raises the loss of a healthy training. Example with the default
-    `ratio` of 1.05 and `patience` of 3: if the best is 2.0, the limit is 2.1, and three smoothed values in a
-    row above it are an issue. For a negative best, the limit is best + (`ratio` - 1) * |best|.
+    The best model is then an earlier one. The severity is warning, for two reasons: the accuracy may still
+    rise, and the loss of a healthy training rises with a moving target or another mixture of data. Example with
+    the default `ratio` of 1.05 and `patience` of 3: if the lowest value is 2.0, the limit is 2.1, and three
+    smoothed values in a row above the limit are an issue. If the lowest value is negative, the limit is
+    lowest + (`ratio` - 1) * |lowest|.
 
     Attributes:
         smoothing: weight of the previous smoothed value, 0 to 1.

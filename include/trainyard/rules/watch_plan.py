@@ -50,7 +50,8 @@ class WatchPlan:
     def absence_s(self, before_s: float = 0.0) -> float:
         """Return the seconds to wait for a missing job before the state of the watched task is checked.
 
-        The first wait is 2 * `pause_s`. Each further wait is twice as long as the previous, at most 12 * `pause_s`.
+        The first wait is twice the time between two polls (`pause_s`). Each further wait is twice as long as the
+        previous, at most 12 * `pause_s`.
 
         Args:
             before_s: seconds of the previous wait; 0 for the first.

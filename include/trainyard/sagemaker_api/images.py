@@ -124,7 +124,7 @@ def _is_trainium(instance_type: str) -> bool:
 
 @cache
 def _dns_suffix(region: str) -> str:
-    """Return the domain of a region's partition, `amazonaws.com.cn` in China (read once per region).
+    """Return the domain of a region's partition, such as `amazonaws.com.cn` in China. The result is cached.
 
     Raises:
         LookupError: no partition has such a region.

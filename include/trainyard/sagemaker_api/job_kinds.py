@@ -59,7 +59,7 @@ class JobApi:
 
     @property
     def create(self) -> str:
-        """Name of boto3's method that creates a job. The response has the job's ARN under the key `arn_key`."""
+        """Name of boto3's method that creates a job. The property `arn_key` names the response member with the ARN."""
         return f"create_{self.method}{self.version}"
 
     @property

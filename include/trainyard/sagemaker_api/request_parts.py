@@ -64,7 +64,7 @@ def role_arn(role: str, account: str | None, *, region: str) -> str:
 
 @cache
 def partition_of(region: str) -> str:
-    """Return the partition of a region: `aws`, `aws-cn`, `aws-us-gov`, ... (read once per region).
+    """Return the partition of a region, such as `aws`, `aws-cn` or `aws-us-gov`. The result is cached.
 
     Raises:
         botocore.exceptions.UnknownRegionError: no partition has such a region.
@@ -137,7 +137,8 @@ def puts_statistics(request: Mapping[str, Any]) -> bool:
 def set_checkpoints(request: dict[str, Any], uri: str) -> None:
     """Set the S3 prefix of a training request's checkpoints.
 
-    Variables of `place_variables` in the request's environment are changed to match; missing ones are not added.
+    The request's environment may have the variables that `place_variables` returns. Their values are then
+    changed to match the prefix. A variable that is missing is not added.
     """
     request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
     variables, places = request.get("Environment") or {}, place_variables(uri)

@@ -1,9 +1,10 @@
 """Program in a job's container that starts the user's script with the job's `arguments` as they are.
 
-The toolkit can pass hyperparameters only, as `--name value` in alphabetical order. A script may need positional
-arguments, flags without a value, or `--name=value`. The hyperparameter `sagemaker_program` therefore names this
-program, not the script. This program reads the script and its arguments from the hyperparameter
-`trainyard_arguments`. On the script's command line, the other hyperparameters follow the arguments.
+On a script's command line, AWS's framework toolkit can pass only hyperparameters, as `--name value` in
+alphabetical order. A script may need positional arguments, flags without a value, or `--name=value`. The
+hyperparameter `sagemaker_program` therefore names this program, not the script. This program reads the
+script and its arguments from the hyperparameter `trainyard_arguments`. On the script's command line, the
+other hyperparameters follow the arguments.
 
 This program imports the standard library only, because it is uploaded alone.
 """

@@ -153,7 +153,7 @@ def _known(
 def _with_target(
     table_batch: TableBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
 ) -> pa.RecordBatch:
-    """Return the rows with a usable target; report those with a missing or infinite one as bad rows.
+    """Return the rows with a usable target; report rows whose target is missing or infinite as bad rows.
 
     All rows are returned if no column is the target.
     """

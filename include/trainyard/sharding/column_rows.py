@@ -70,7 +70,8 @@ def _fault(text: bytes | None, column: str) -> str | None:
 def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
     """Yield the texts of a column in lists of about `PIECE_BYTES` of text.
 
-    This limits the memory: a dictionary column stores a repeated text once, but its lists repeat the text.
+    The division limits the memory. A dictionary column stores a repeated text once, but a yielded list contains
+    a copy of the text for each row that has it.
     """
     indices = None
     if pa.types.is_dictionary(column.type):
@@ -121,7 +122,8 @@ def token_column_rows(
 def _flat(lists: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all lists, and the end of each list; a missing list counts as empty.
 
-    A missing id becomes -1, or the largest uint64: both are outside any vocabulary.
+    A missing id becomes the largest uint64 if the ids are uint64, otherwise -1. Both values are outside any
+    vocabulary.
     """
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     values = lists.flatten()

@@ -75,7 +75,7 @@ def sampled_rows(text: str, delimiter: str) -> list[list[str]]:
 def check_header(
     file: SourceFile, names: list[str], rows: list[list[str]], *, is_certain: bool = False
 ) -> None:
-    """Check that a header has a name for each field of the rows, and does not look like a row of data.
+    """Check that a header has enough names for the fields of the rows, and does not look like a row of data.
 
     Args:
         file: the file.
@@ -85,7 +85,7 @@ def check_header(
             accepted.
 
     Raises:
-        DataError: the header has fewer names than even the shortest row has fields, or looks like a row of data.
+        DataError: every row has more fields than the header has names, or the header looks like a row of data.
     """
     if not is_certain:
         _check_is_header(file, names, rows)

@@ -348,7 +348,10 @@ def open_quote(data: bytes, delimiter: bytes) -> int | None:
 def quoted_spans(
     data: bytes, delimiter: bytes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the positions of the quotes that open and that close fields; the last field may be unclosed."""
+    """Return two arrays of positions in `data`: quotes that open fields, and quotes that close them.
+
+    If the last field is unclosed, the second array is one element shorter.
+    """
     import numpy as np
 
     values = np.frombuffer(data, np.uint8)

@@ -151,13 +151,16 @@ _TABLE_KINDS = {
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
     """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
-    Files of other formats, data sets of Trainyard, and linked folders that only `**` would match are not read: a
-    warning names them. A folder is read as the glob `folder/**`.
+    A folder is read as the glob `folder/**`. Three kinds of content are not read, and warnings name them:
+
+    - linked folders, unless a part of the glob other than `**` matches the folder's name
+    - data sets that Trainyard wrote below the source
+    - files of formats other than the returned one
 
     Raises:
-        DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
-            it has files in an unsupported compression (for Parquet and Arrow: in any compression), or it is a Delta
-            Lake, Hudi or Iceberg table.
+        DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be
+            derived, it has files in an unsupported compression (for Parquet and Arrow: in any compression), or
+            it is a Delta Lake, Hudi or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
@@ -351,7 +354,8 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
         names: names of all listed files, including those that are not data.
 
     Raises:
-        DataError: the log of a table is in a folder that contains files of the source, directly or below it.
+        DataError: a folder that has files of the source, directly or in its subfolders, also has the log of a
+            table.
     """
     folders = _folders_of(found)
     for name in names:
@@ -531,8 +535,8 @@ def _of_mds_index(
 ) -> list[SourceFile]:
     """Return the MDS shards that the index of the data set names, or all shards of a source without an index.
 
-    The index is the topmost one: those of subfolders belong to the parts of a merged data set. A shard that exists both
-    compressed and decompressed is read once.
+    If several folders have an index, the index of the topmost folder is used. Indexes in deeper folders belong
+    to the parts of a merged data set. A shard that exists both compressed and decompressed is read once.
 
     Raises:
         DataError: there are several data sets, the index cannot be read, or a shard that it names is missing.
@@ -569,7 +573,10 @@ def _of_mds_index(
 
 
 def _shards_of(index: SourceFile, objects: Objects) -> list[list[str]]:
-    """Return the file names of each shard in an index: decompressed, compressed, or both.
+    """Return the file names of each shard that the index of an MDS data set lists.
+
+    For each shard, the index names a decompressed file, a compressed one, or both. The decompressed one comes
+    first.
 
     Raises:
         DataError: the index cannot be read.

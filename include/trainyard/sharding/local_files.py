@@ -47,10 +47,10 @@ _PATH = f"up to {_MOST_CHARACTERS} characters, none of them a control character"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFiles:
-    """Local files that a run may read; without roots, only the standard library's source.
+    """Local files that a run may read. Without `roots`, these are only the files in the standard library's folder.
 
     Attributes:
-        roots: folders below which files may be read.
+        roots: folders below which files may be read, in addition to the folder of Python's standard library.
         private: folders and files that are never read, also below a root.
     """
 

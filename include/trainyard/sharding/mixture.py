@@ -41,9 +41,10 @@ class ShardedSource:
     index: ShardIndex
 
     def folder(self, destination: str) -> str:
-        """Return the name of the data set's folder.
+        """Return the name of the data set's folder in the channel.
 
-        The name is the last part of the data set's address below `destination`.
+        The data set's prefix is `<destination>/datasets/<folder>`, and `<folder>` is this name. It differs from
+        `name`, the name of the source.
         """
         return self.index.uri(destination).rpartition("/")[2]
 

@@ -74,10 +74,13 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Check that the pass found rows, and not too many bad ones. For a part do nothing: the merge checks all parts.
+        """Check that the pass found rows, and that it did not find too many bad rows.
+
+        For a part do nothing: the merge checks all parts.
 
         Raises:
-            DataError: the source, or the sample of it, has no rows, or there are too many bad ones.
+            DataError: the source has no rows, or there are too many bad rows. If `sample_fraction` is below 1, also
+                if the sample of the source has no rows.
         """
         if self.is_part:
             return

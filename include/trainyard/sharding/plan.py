@@ -199,7 +199,10 @@ def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
 def _described(
     settings: ShardSettings, data_format: DataFormat, objects: Objects
 ) -> dict[str, Any]:
-    """Return the settings, layout version and format, which determine the result, as JSON-safe data."""
+    """Return the settings, the layout version and the source's format as JSON-safe data.
+
+    They are part of the data set's fingerprint, because they determine the content of the data set.
+    """
     described = asdict(settings)
     if settings.tokenizer != BYTES_TOKENIZER:
         from trainyard.sharding.tokenizer import load_tokenizer

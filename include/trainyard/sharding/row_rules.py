@@ -105,7 +105,10 @@ def tools_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def unused_keys(row: Mapping[str, Any], *, used: Sequence[str], template: str) -> Iterator[str]:
-    """Yield the keys that the training ignores, as `id` or `messages[].id`.
+    """Yield the names of the keys that the training ignores.
+
+    The name of a row's key is the key itself, such as `id`. The name of a message's key begins with the key of
+    the list of messages, such as `messages[].id`.
 
     Args:
         row: a row without a fault.
@@ -130,10 +133,11 @@ def _messages(row: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
 def with_call_arguments(
     messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None, render: Render
 ) -> list[Message]:
-    """Return messages with tool-call arguments in the form that the template renders as JSON: objects or JSON text.
+    """Return messages whose tool-call arguments are objects or JSON text, as the chat template expects them.
 
-    Templates encode JSON text a second time if they expect objects, and render objects as Python if they expect text.
-    Messages are unchanged if the template renders neither form.
+    In the wrong form, the arguments are rendered incorrectly. A template that expects objects encodes JSON text
+    a second time. A template that expects text renders objects as Python. If the template renders neither form
+    correctly, the messages are returned unchanged.
 
     Args:
         messages: a conversation of valid messages.

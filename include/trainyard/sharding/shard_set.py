@@ -236,9 +236,10 @@ class ShardSet(Generic[Writer]):
 class ExpectedWeight:
     """Planner of the weight (rows or tokens) of a split's next shard while the source is read.
 
-    A split's expected share of the unread rows is a weighted mean of two shares: the configured fraction and
-    the share observed so far. The configured fraction has the weight 0.25. The observed share has the weight
-    `done`, which is the part of the source that has been read, 0 to 1.
+    A split's expected share of the unread rows is derived from two shares: the configured fraction, and the
+    share observed so far. With `done`, the part of the source that has been read (0 to 1), it is the mean
+
+        (0.25 * configured + done * observed) / (0.25 + done)
     """
 
     def __init__(self, rule: SplitRule) -> None:

@@ -130,7 +130,7 @@ class _Kept:
     def find(self, stamps: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Return (stamp, digest) of each of `stamps` that is in the cache.
 
-        A stamp is a text of `_stamp` that identifies a file and its version.
+        A stamp is a text that identifies a file and its version, as the function `_stamp` returns it.
         """
         try:
             if not self._path.exists():

@@ -92,10 +92,10 @@ class ColumnMoments:
 
     @property
     def sums(self) -> tuple[int, float, float, float, int]:
-        """Sums of the values, in the order of the arguments of `absorb`.
+        """Moments of the values, in the order of the arguments of `absorb`.
 
-        They are the count, the mean, the sum of squared distances from it, the factor by which
-        values were scaled, and the number of infinities.
+        They are the count, the mean, the sum of squared distances from the mean, the factor by which the values
+        were scaled, and the number of infinities. The mean and the sum are those of the scaled values.
         """
         return self._count, self._mean, self._squares, self._scale, self.num_infinite
 

@@ -64,7 +64,8 @@ class ReplanNeededError(Exception):
 
     Attributes:
         column: name of the column.
-        kind: type in which to read it; None keeps the type and expects missing values.
+        kind: type in which to read the column. If it is None, the type stays the same, and the column is
+            planned as one with missing values.
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:

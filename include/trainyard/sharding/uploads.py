@@ -2,8 +2,9 @@
 
 Several runs may write the same data set at once. So a shard is stored under its final name only with its
 final content, which is the same in each run. A shard that may still be divided again or get other category
-codes is uploaded as a draft. The name of a draft is `under-way/<digest>/<final name>`, so no other run
-stores different content under it. Without checksums, a random id of the run replaces the digest.
+codes is uploaded as a draft. The name of a draft is `under-way/<digest>/<final name>`. The digest is the
+SHA-256 of the draft's content, so no other run stores different content under the same name. If checksums
+are switched off, a random id of the run replaces the digest.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class AutoMLJobSpec(FromMapping):
         problem_type: kind of prediction; None = the service infers it from the target. Set `problem_type` and
             `objective` both, or neither.
         objective: the metric that ranks candidates, by the service's name, such as `F1`, `AUC`, `MSE`.
-        algorithms: a subset of the mode's algorithms; empty = all of them.
+        algorithms: algorithms to use, a subset of those of the given `mode`; empty = all of them. Must be empty
+            if `mode` is AUTO.
         max_candidates: largest number of fitted models.
         max_runtime_s: time limit of the whole job; at the limit the best candidate so far is the result.
         max_runtime_per_candidate_s: time limit of one candidate's training job.

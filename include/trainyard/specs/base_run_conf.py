@@ -115,7 +115,9 @@ class BaseRunConf:
     intended_uses: str | None = None
 
     def __post_init__(self) -> None:
-        """Set the instance fields from the first capacity tier or from the ranks' instance group; check all fields.
+        """Set the instance fields from the first capacity tier, otherwise from `ranks_group`; check all fields.
+
+        Without capacity tiers and without a group, the instance fields are not changed.
 
         Raises:
             SpecError: fields are invalid; the error lists all faults.

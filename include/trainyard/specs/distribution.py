@@ -48,10 +48,10 @@ class Distribution:
     instance_groups: tuple[str, ...] = ()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return the hyperparameters for the toolkit; the values are not yet JSON.
+        """Return the hyperparameters for AWS's training toolkit in the container; the values are not yet JSON.
 
-        Under torch_distributed, the SDK does not send the instance groups, and each group then trains separately.
-        The toolkit can read the groups, so this method adds them for every strategy if the distribution names any.
+        If the distribution names instance groups, this method adds them for every strategy, because the toolkit can
+        read them. Under torch_distributed, the SDK does not send them, and each group then trains separately.
         """
         hyperparameters = self.strategy.hyperparameters(target)
         if self.instance_groups:

@@ -38,7 +38,7 @@ class ContinuousRange:
         """Check the bounds.
 
         Raises:
-            SpecError: `min_value` is not below `max_value`, or the bounds are not valid on the scale.
+            SpecError: `min_value` is not below `max_value`, or `scaling_type` does not allow these bounds.
         """
         _check(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
 

@@ -130,9 +130,10 @@ def ending(code: int) -> str:
 
 
 def last_lines(log: Path) -> str:
-    """Return the last 15 lines of a log, or fewer, so that they have at most 1,000 characters together.
+    """Return the last lines of a log: at most 15 lines with at most 1,000 characters in total.
 
-    The last line alone is cut at its start if it is longer. Empty without the file.
+    If the last line has more than 1,000 characters, its end is returned. If the log does not exist, the result
+    is empty.
     """
     if not log.exists():
         return ""

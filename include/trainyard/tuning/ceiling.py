@@ -230,9 +230,11 @@ def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) 
 
 
 def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:
-    """Return the USD per second that a running trial is assumed to cost: the mean of the ended trials.
+    """Return the USD per second that a running trial is assumed to cost.
 
-    Without such trials it is the price of the instances; None if that is unknown.
+    The trials that ended with a result and have a known cost are used: their total cost is divided by their
+    total seconds. Without such trials the result is the price per second of one trial's instances, or None if
+    this price is unknown.
     """
     ended = [each for each in trials if each.is_usable and each.cost_usd is not None]
     seconds = sum(_seconds(each, now) for each in ended)

@@ -102,9 +102,10 @@ class _Marker:
 
 
 def _store(airflow: str, marker: _Marker) -> None:
-    """Store `airflow`, the id in a new marker, in the Airflow variable for the marker's bucket.
+    """Store `airflow`, this Airflow's id, in the Airflow variable for the bucket that `marker` claims.
 
-    If that fails, delete the marker and log a warning.
+    The marker is new and already contains the id. If the variable cannot be stored, delete the marker and log a
+    warning.
     """
     text = "This Airflow's id in the bucket, as trainyard.deployment is not set (Trainyard)."
     try:

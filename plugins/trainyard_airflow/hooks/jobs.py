@@ -65,7 +65,8 @@ class SageMakerJobs:
         nevertheless.
 
         Raises:
-            NameTakenError: a job of this name exists. This call may have created it, and its answer was lost.
+            NameTakenError: a job of this name exists. Either it existed before this call, or this call created it
+                and the answer was lost.
             ThrottledError: the Create call was throttled or failed in the service, and the Describe call then found
                 no job or failed.
             BotoCoreError: the Create call got no answer, and the Describe call then found no job or failed.

@@ -38,8 +38,8 @@ class ModelRegistry:
     def ensure_version(self, version: ModelVersion) -> tuple[str, bool]:
         """Return the ARN of the registered version, and whether this call created it.
 
-        A version with the same description in the group counts as the same version. A client token of the service is
-        not sufficient, because it expires, and a task may be cleared much later.
+        A version with the same description in the group counts as the same version. The client token of the request
+        prevents a second version only until the token expires, and a task may be cleared much later.
 
         Raises:
             SpecError: the request violates the service's model; the error lists all faults.

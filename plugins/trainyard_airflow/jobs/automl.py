@@ -53,7 +53,10 @@ class AutoMLJobType(JobType):
         return self.spec_given(AutoMLJobSpec)
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateAutoMLJobV2 request, and an empty dict: there are no facts about the job for the result."""
+        """Return the CreateAutoMLJobV2 request, and an empty dict.
+
+        The dict is for facts about the job that become part of the task's result. An AutoML job has none.
+        """
         clients = self.jobs.clients
         request = render_automl_job(
             self.of_account(self.spec),

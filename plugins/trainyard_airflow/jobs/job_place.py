@@ -31,7 +31,7 @@ class JobPlace:
     max_runtime_s: int | None = None
 
     def bounded_run_s(self, max_run_s: int) -> int:
-        """Return `max_run_s`, or the seconds that the rest of the cost cap pays for if these are fewer.
+        """Return the smaller of `max_run_s` and the number of seconds that the rest of the cost cap pays for.
 
         Without a cost cap, the result is `max_run_s`. With the result as the job's `max_run`, the service itself
         ends the job at the cap at the latest, even if no trigger watches the job.

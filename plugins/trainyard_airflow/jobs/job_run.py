@@ -539,7 +539,7 @@ class JobRun:
 
 
 def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
-    """Return the progress of the wait after a move to the next rung (entry of `capacity_ladder`).
+    """Return the task's wait for quota, moved to the next rung (entry of `capacity_ladder`).
 
     The current rung is given up because its quota is too small for the job.
 

@@ -98,7 +98,7 @@ class RuleStopPolicy(EndPolicy):
         return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
-        """Return the step after a job that a rule stopped, or that its script ended at a non-finite value.
+        """Return the task's next step if a rule stopped the job, or the script ended it at a non-finite value.
 
         The result is None for any other job. After a non-finite value, it is also None if the plan has no rule for
         such values, or if that rule's action is only a warning.
@@ -127,10 +127,10 @@ class RuleStopPolicy(EndPolicy):
         """Tag the stopped job with the chosen remedy, and return the next step.
 
         Args:
-            chosen: the remedy.
-            by: the person who chose it. If nobody chose an allowed remedy in time, a text that explains why the
-                default applies. It is the default of `on_stop` in the `WatchPlan`, or `RetryRemedy.END` if the
-                verdict does not permit that remedy.
+            chosen: the remedy. If nobody chose an allowed remedy in time, it is the default of `on_stop` in the
+                `WatchPlan`, or `RetryRemedy.END` if the verdict does not permit that default.
+            by: the person who chose the remedy. If nobody chose an allowed remedy in time, a text that explains why
+                the default applies.
             result: result of the stopped job, as stored with the question to the person.
             verdict: verdict on the stopped job, as stored with the question to the person.
 
@@ -278,7 +278,10 @@ class RuleStopPolicy(EndPolicy):
 
 
 def planned_retry(watch: Any) -> RuleRetry | None:
-    """Return a watch plan's settings for a retry after a rule stopped a job; None if the plan has none."""
+    """Return the settings of `watch` for a retry after a rule stopped a job; None if it has none.
+
+    `watch` is a `WatchPlan`, a mapping of its fields, or None.
+    """
     return None if watch is None else read_retry(WatchPlan.of(watch).on_stop)
 
 

@@ -324,8 +324,9 @@ class TrainingJobType(JobType):
     ) -> TrainingRunError | None:
         """Return the error of a training that was stopped to limit its cost; None if it ended otherwise.
 
-        This method is called only if the training did not complete and is not used as the task's result. If it was
-        stopped to limit its cost, `hands_on` has returned False, so the training left no model in S3.
+        This method is called only if the training failed, or if it was stopped and `hands_on` returned False. A
+        training that was stopped to limit its cost has then left no model in S3: otherwise, `hands_on` would have
+        returned True.
         """
         stops = self._stops
         return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None

@@ -45,7 +45,9 @@ log = logging.getLogger(__name__)
 
 
 class TuningJobType(JobType):
-    """Searches within a budget; see `TuneHyperparametersOperator` for the fields that a spec may omit.
+    """Hyperparameter searches within a budget.
+
+    See `TuneHyperparametersOperator` for the fields that a spec may omit.
 
     Args:
         jobs: the task's jobs.

@@ -66,7 +66,7 @@ def ask_human(
 
 
 def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
-    """Return the possible remedies after a verdict; batches can be skipped only if the verdict has a step."""
+    """Return the possible remedies after a verdict. `SKIP` is among them only if the verdict has a step."""
     return [each for each in OPTIONS if verdict["step"] or each is not RetryRemedy.SKIP]
 
 

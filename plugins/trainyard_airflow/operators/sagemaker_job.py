@@ -590,8 +590,10 @@ class _AirflowTask:
     def is_over(self) -> bool:
         """Return whether the task is deleted or in another state than `running`.
 
-        Airflow is queried for the state. If it does not answer within 2 s, the result is False. The query runs in
-        a thread, because a signal may have interrupted another query of this process.
+        Airflow is queried for the state. If it does not answer within 2 s, the result is False.
+
+        The operator's `on_kill` calls this method from a signal handler. The signal may have interrupted another
+        query of this process, so this query runs in a thread.
         """
         answers: SimpleQueue[frozenset[str] | None] = SimpleQueue()
         threading.Thread(target=lambda: answers.put(self._states()), daemon=True).start()

@@ -180,9 +180,12 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def _own_module(root: Path, name: str) -> Path | None:
-    """Return the path, existing or expected, of a module in the source folder; None for a module from elsewhere.
+    """Return the file of a module in the source folder, or None if there is no file to check.
 
-    A folder without Python files, such as data, is not a package.
+    For a name with dots such as `a.b`, the result is `a/b/__init__.py` for a package, otherwise `a/b.py`, even
+    if that file does not exist. If the folder `a` is missing or has no Python files, `a.b` counts as a module
+    from elsewhere. The result is None for a module from elsewhere, for a compiled module, and for a package
+    without `__init__.py`.
     """
     top, *rest = name.split(".")
     if not rest:

@@ -125,7 +125,7 @@ class TrialJobOperator(SageMakerJobOperator):
 class TrialPolicy(EndPolicy):
     """Policy for a failed trial: the failure is the task's result, and there is no new attempt.
 
-    A task that is started again after the failure returns it again, and also starts no new attempt.
+    If the task is started again after the failure, it returns the same failure and starts no new attempt.
 
     Args:
         memory: state of the task that survives its starts.

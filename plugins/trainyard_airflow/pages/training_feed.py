@@ -412,9 +412,10 @@ class Feeds:
         return found
 
     def readings(self, runs: Iterable[RunRow]) -> Iterator[tuple[RunRow, RunReading]]:
-        """Yield the newest running runs with the state of their jobs and logs.
+        """Yield running runs with the state of their jobs and logs.
 
-        At most 16 runs with jobs are read, and no further run after five seconds; the others are omitted.
+        All running runs without jobs come first. Then the runs with jobs are read in the order of `runs`: at most
+        16 of them, and no further one after five seconds. Runs with jobs that were not read are omitted.
         """
         until = time.monotonic() + _SCRAPED_WITHIN_S
         open_runs = [each for each in runs if not each.is_over]

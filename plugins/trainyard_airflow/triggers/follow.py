@@ -70,13 +70,13 @@ async def follow_by_feed(
 
     All followers of a connection in this event loop share the feed.
 
-    The behavior is that of `follow_job`, with a fraction of the calls: a job is described only if more than its
-    status is needed. If the service rejects listings, this function continues as `follow_job`.
+    The behavior is that of `follow_job`, with a fraction of the calls: a job is described only if more than
+    its status is needed. If the service rejects listings, this function continues as `follow_job`.
 
     Args:
         followed: the job.
-        follower: identity of the trigger that follows the job, stored as a tag of the job (`handover`). None
-            stores no tag, because no other triggerer can have followed the job yet.
+        follower: identity of the trigger that follows the job, stored as a tag of the job (`handover`). With
+            None no tag is stored. Pass None if no other triggerer can have followed the job yet.
         began_at: approximate start of the job, epoch seconds.
         log_since: time from which log lines are forwarded, epoch seconds.
 
@@ -137,9 +137,10 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
 
 @dataclass(slots=True)
 class FedLook(Look):
-    """Follower of a job through the shared feed, which reports the job's status and log lines.
+    """Follower of a job through a `JobFeed`, which reports the job's status and log lines.
 
-    The job is described only if more than its status is needed.
+    All followers of the same connection and kind of job in this event loop share the feed. This follower calls
+    Describe only if it needs more than the job's status.
     """
 
     subscription: Subscription = field(init=False)
@@ -189,7 +190,10 @@ class FedLook(Look):
             await self._wait(delay_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Wait for an update of the feed, at most until one of the job's limits may apply.
+        """Wait for an update of the feed, or until the next check of the job without an update is due.
+
+        Such a check stops the job if it exceeds a limit on silence, waiting time or cost, or if a window of its
+        training plan is about to end. The check also covers a job that is in no listing.
 
         After a failed call, sleep `delay_s` seconds instead; None = no call failed.
         """
@@ -299,8 +303,9 @@ class FedLook(Look):
     def _next_due_at(self, snapshot: JobSnapshot) -> float:
         """Return the monotonic time at which the job can reach its cost cap or its training plan's stop.
 
-        The result is infinity if the job can reach neither. This includes a job that waits for instances: the
-        wait is not billed, and a change of state ends it.
+        The result is infinity if the job can reach neither. It is also infinity while the job waits for instances,
+        because the wait is not billed. After the wait the job has another state, so it is described again and the
+        time is calculated again.
         """
         patience = self.followed.patience
         is_billed = snapshot.secondary_status not in WAITING_STATUSES
@@ -324,9 +329,10 @@ class FedLook(Look):
         }
 
     def _is_silent(self, phase: str | None) -> bool:
-        """Return whether the feed has had no heartbeat for at least `heartbeat_timeout_s` seconds.
+        """Return whether the feed has read no heartbeat of the job for at least `heartbeat_timeout_s` seconds.
 
-        If so, the job's own log is read.
+        If so, `_check` reads the newest heartbeat from the job's own log. The result is False without a timeout,
+        after the service rejected that the feed reads logs, and in any `phase` other than `Training`.
         """
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or phase != "Training":
@@ -344,8 +350,8 @@ class FedLook(Look):
     async def _listen_again(self) -> bool:
         """Read the newest heartbeat from the job's own log; return whether the log could be read.
 
-        The feed may be behind, or may have started after the last heartbeat. If the log cannot be
-        read, a warning is logged; the job's other limits still apply.
+        The feed may be behind, or may have started after the last heartbeat. If the log cannot be read, a warning
+        is logged. Until it can be read, missing heartbeats do not stop the job, but its other limits still apply.
         """
         try:
             async with shared_clients(self.followed.connection, "logs") as clients:

@@ -57,8 +57,8 @@ class JobTrigger(StoredTrigger):
 
         Raises:
             KeyError: the kind or the name of the job is missing.
-            ValueError: a member has a value that is unknown to this release.
-            TypeError: a member has a wrong type.
+            ValueError: an argument contains a value that is unknown to this release.
+            TypeError: an argument contains a value of a wrong type.
         """
         return Followed.from_dict(self.arguments)
 

@@ -49,8 +49,8 @@ class WatchArguments:
 
         Raises:
             KeyError: the job's name or the connection is missing.
-            ValueError: a member has a value that is unknown to this release.
-            TypeError: a member has a wrong type.
+            ValueError: an argument contains a value that is unknown to this release.
+            TypeError: an argument contains a value of a wrong type.
         """
         task = data.get("watched_task")
         plan = WatchPlan.from_dict(known_members(WatchPlan, data.get("plan") or {}))

@@ -48,9 +48,9 @@ class ModelOrigin:
         """Return the origin of a job's model.
 
         Raises:
-            FineTuningError: the job has neither a channel `model` nor a hub model; a channel has no model; or the
-                artifact is `adapter`, but the channel `init` has a whole model. An adapter of that model does not
-                fit the base model.
+            FineTuningError: the job has neither a channel `model` nor a hub model, or a channel has no model. Also
+                raised if the option `artifact` is `adapter`, but the channel `init` has a whole model: an adapter
+                trained on the model in `init` would not fit the base model.
         """
         start = unpacked(channels[START]) if START in channels else None
         if start and options.artifact == "adapter" and not is_adapter(start):

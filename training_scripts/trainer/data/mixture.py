@@ -181,7 +181,7 @@ class EvaluatedPart:
 
     Attributes:
         share: weight of these samples' loss in the split's loss.
-        num_samples: number of samples to evaluate, evenly spread.
+        num_samples: number of samples to evaluate. They are spread evenly over the data set `samples`.
     """
 
     name: str

@@ -30,7 +30,10 @@ def permute(positions: Any, size: int, keys: list[int]) -> Any:
 
 
 def domain_bits(size: int) -> int:
-    """Return the number of bits b of the cipher's domain: 2^b is the smallest power of two >= max(size, 4)."""
+    """Return b, the number of bits of the values that `encipher` permutes.
+
+    2^b is the smallest power of two >= max(size, 4).
+    """
     return max(2, (size - 1).bit_length())
 
 

@@ -70,7 +70,8 @@ class ShardedCheckpointer(Checkpointer):
     def abandon(self) -> None:
         """After a failure of this rank, wait at most 30 s for the checkpoint that is being written.
 
-        The wait is limited, because the other ranks may have failed, too.
+        The wait is limited, because the checkpoint needs the parts of all ranks, and other ranks may have
+        failed, too.
         """
         self._saver.wait(ABANDONED_AFTER_S)
 

@@ -139,8 +139,9 @@ class ShardedHyperparameters(Hyperparameters):
     def degrees(self, world_size: int) -> Degrees:
         """Return the degrees for `world_size` ranks.
 
-        `hybrid_shard_degree` 0 means all ranks that the other degrees leave, as in SMP v2. Example: 8 ranks
-        with hybrid_shard_degree 2 and tensor_parallel_degree 2 have shard 2, tensor 2 and replicate 2.
+        The shard degree is `hybrid_shard_degree`. 0 means all ranks that the pipeline and tensor degrees leave, as
+        in SMP v2. Example: 8 ranks with tensor_parallel_degree 2 leave 4 ranks. hybrid_shard_degree 2 then gives
+        shard 2, tensor 2 and replicate 2; 0 gives shard 4, tensor 2 and replicate 1.
 
         Raises:
             HyperparameterError: the degrees do not fit the number of ranks or the model.

@@ -238,8 +238,9 @@ def _evaluate_together(
 ) -> ModelEvaluation:
     """Return the mean loss over all ranks' batches; the model is left in evaluation mode.
 
-    Ranks that share shards must run the model equally often. For a None in `batches`, a rank
-    therefore runs a spare batch, and discards its outputs.
+    `batches` has None in place of a batch that only other ranks have. Ranks that share shards must run the
+    model equally often. This rank therefore runs the training split's first sample in place of None, and
+    discards the outputs.
     """
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0

@@ -109,11 +109,11 @@ def complete_config(
 ) -> dict[str, Any]:
     """Return the configuration for DeepSpeed: `written` with the run's batch sizes and gradient clipping.
 
-    A value that is also a hyperparameter must be equal to it, or "auto".
+    If `written` already has one of these values, it must be that of the run, or "auto".
 
     Raises:
-        HyperparameterError: a value contradicts the run, a section is not supported, or the stage is not 1, 2 or 3;
-            all findings at once.
+        HyperparameterError: a value contradicts the run, a section is not supported, or the stage is not 1, 2
+            or 3; all findings at once.
     """
     runs = {
         "train_batch_size": plan.global_batch_size,

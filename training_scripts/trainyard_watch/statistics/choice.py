@@ -8,10 +8,10 @@ CollectionConfigurations: `save_interval`, `start_step`, `end_step` (exclusive),
 all collections that do not set them.
 
 Losses, learning rates and times of every step are always written. The norms of gradients cost nothing
-extra, since clipping computes them anyway. A configured gradient collection therefore has its norms written
-at every step, and its other statistics at its `save_interval`, if none of `start_step`, `end_step` and
-`save_steps` is set for it. By default, a model with more than 500 tensors has its gradient norms written
-less often (`default_collections`).
+extra, since clipping computes them anyway. The norms of a configured gradient collection are therefore
+written at every step, unless `start_step`, `end_step` or `save_steps` is set for it. Its other statistics
+are written at the collection's own steps. By default, a model with more than 500 tensors has its gradient
+norms written less often (`default_collections`).
 """
 
 from __future__ import annotations

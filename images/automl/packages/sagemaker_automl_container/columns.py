@@ -32,10 +32,12 @@ class TableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Column settings of the request; None and empty mean no setting.
+    """Settings of an AutoML job's request: target, problem type and columns.
+
+    A setting that is None or empty counts as absent from the request.
 
     `weight` is the column of the sample weights. `only` has the names of the feature columns to use. `types`
-    maps the name of a column to its kind, such as `numeric`.
+    maps the name of a column to its kind: `numeric`, `categorical`, `datetime` or `text`.
     """
 
     target: str

@@ -107,10 +107,10 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether an earlier job is of the same kind as the job with this work.
+    """Return whether an earlier job is of the same kind (`JobWork.kind`) as the job with this work.
 
-    If the training loop of the earlier job was not timed, both must also have the same number of
-    operations, within 5 %.
+    If the training loop of the earlier job was not timed, the two jobs must also have the same number of
+    floating-point operations, within 5 %.
     """
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)

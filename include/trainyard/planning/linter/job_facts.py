@@ -113,10 +113,11 @@ def framework_of_image(name: str) -> str | None:
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield (path, instance type, instance count, is spot) for each capacity on which the strategy may run.
+    """Yield (path, instance type, instance count, is spot) for each choice of instances that the job may get.
 
-    The path is that of the capacity in the spec, such as `capacity_ladder[1]`. For the job's own instances it
-    is empty.
+    The path is that of the choice in the spec, such as `capacity_ladder[1]`. It is empty for the job's own
+    instance type, and for an instance group. If the job has instance groups, only the group on which the
+    strategy runs is yielded.
     """
     if spec.instance_groups:
         group = _strategy_group(spec)

@@ -125,8 +125,8 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
     """Yield a finding if the job names an image that is not known to have the strategy's library.
 
     For one of AWS's framework images, the finding is an error, because the image lacks the library. For any
-    other image, the finding is a warning, because the image may have the library. Yield nothing if the image
-    is derived from the framework, or if all framework images have the library.
+    other image, the finding is a warning, because the image may have the library. Yield nothing if the job
+    names no image, or if all framework images have the library.
     """
     if facts.image is None or not support.images or facts.image in support.images:
         return

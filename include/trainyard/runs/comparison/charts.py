@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Points of one strategy over the number of ranks. `spans` has the minimum and maximum of each point, if known."""
+    """Points of one strategy: each is a number of ranks and a value.
+
+    `spans` has (number of ranks, lowest value, highest value) for each point whose range is known, such as the
+    speed of the slowest and of the fastest steps.
+    """
 
     label: str
     css: str

@@ -33,7 +33,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """Row of one training (cell) in the page's table: its texts by heading, or the reason for its failure."""
+    """Row of the page's table for one training (`CellRecord`): texts by heading, or the reason for its failure."""
 
     name: str
     cluster: str

@@ -54,7 +54,10 @@ def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
 
 
 def to_parquet(record: ComparisonRecord, findings: Findings) -> bytes:
-    """Return the bytes of a Parquet file with one row per cell, measured or not. The column names have the units."""
+    """Return the bytes of a Parquet file with one row per training of the comparison (cell), measured or not.
+
+    The column names contain the units.
+    """
     import pyarrow as pa  # noqa: PLC0415  # DAG files import this package's neighbors
     import pyarrow.parquet as pq  # noqa: PLC0415
 

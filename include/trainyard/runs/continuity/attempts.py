@@ -86,9 +86,10 @@ def _lives_of_job(
 
 
 def _lives_of_span(job: JobRecord, span: Span, starts: list[TrainingStart]) -> Iterator[Life]:
-    """Yield one attempt per start of the training processes; without a start, the span is one attempt.
+    """Yield one attempt per start of the training processes in `span`, a lifetime of the job's instances.
 
-    Each further start is a restart on the same instances and ends the attempt before it.
+    Without a start, the whole lifetime is one attempt. Each further start is a restart on the same instances
+    and ends the attempt before it.
     """
     if not starts:
         yield Life(job=job, span=span, start=None)

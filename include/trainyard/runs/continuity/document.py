@@ -21,8 +21,9 @@ training's log that reports a step. It covers all positions that were used since
      "samples_missed": 0,              positions that no step line covers, although the same start has a
                                        later step line
      "samples_without_line": 0,        positions after the last step line of a start, and positions before
-                                       the step from which the first start resumed. The checkpoint from
-                                       which a start resumed shows that all positions before it were used.
+                                       the step from which the first start resumed. They do not count as
+                                       missed: the checkpoint from which a start resumed shows that all
+                                       positions before it were used.
      "epochs": 0.68,
      "lost_work_seconds": 12.0,        from the last surviving step to the end of the attempt, summed
      "waiting_seconds": 30.0,          until instances were available, all attempts but the first

@@ -1,8 +1,8 @@
 """Measurement of a run's continuity from log lines and jobs: values per attempt, and their sums.
 
 A step of an attempt survives if no later attempt resumed from an earlier step. The surviving steps of all
-attempts are the lineage of the training. `Coverage` counts the sample positions of these steps that the
-step lines of the log cover once, repeatedly or not at all.
+attempts are the lineage of the training. A step line of the log covers a range of sample positions. For
+the surviving steps, `Coverage` counts the positions that are covered once, repeatedly or not at all.
 """
 
 from __future__ import annotations
@@ -285,7 +285,11 @@ D = TypeVar("D", Attempt, Continuity)
 
 
 def _rounded(values: D) -> D:
-    """Return the document with times rounded to milliseconds, and stalls and epochs to 1e-6. Money is not rounded."""
+    """Return a copy of `values` with rounded numbers.
+
+    Stall times, the stall share and epochs are rounded to 1e-6, all other times to milliseconds. Money is not
+    rounded.
+    """
     floats: dict[str, Any] = {
         each.name: value
         for each in fields(values)

@@ -196,9 +196,8 @@ def _spans(
     """Yield each start of the training's processes, with the period whose work was lost.
 
     The period begins at the end of the last logged step that the next start did not have to repeat. Without
-    such a step, it begins at the start itself. The period ends when the processes ended: at `restarted_from`,
-    when their instances stopped, or at the next start, whichever is earliest. Without lost work, `lost_from`
-    is None.
+    such a step, it begins at the start itself. It ends at the earliest of these times: `restarted_from`, the
+    stop of the instances, and the next start. Without lost work, `lost_from` is None.
 
     Args:
         starts: the starts, as in `TrainingEvents.starts`.

@@ -62,7 +62,7 @@ class RankWait:
             training has only one rank, or if any rank was not measured.
         waited_seconds: mean seconds per step during which collectives blocked the rank.
         points: (step, seconds from the start of this step to its first collective), thinned.
-        issue: text of the rank's issue of the rule Straggler; empty if there is none.
+        issue: text of the issue that the rule Straggler reported for this rank; empty if it reported none.
     """
 
     rank: int

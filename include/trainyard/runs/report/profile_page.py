@@ -45,7 +45,10 @@ class ProfileSection:
 
 
 def render_profile_html(profile: Profile, *, run_id: str) -> str:
-    """Return the profile as one HTML document. Every text is escaped. Missing data has a reason in its place."""
+    """Return the profile as one HTML document. Every text is escaped.
+
+    If data is missing, the page has the reason in place of the data.
+    """
     verdicts = verdict_rows([each.to_dict() for each in profile.verdicts])
     return page_template(_FOLDER / "profile.html.jinja", ms=step_time, percent=_percent).render(
         run_id=run_id,

@@ -126,7 +126,7 @@ class PytorchDdp:
 def _num_ranks(processes_per_host: int | None) -> dict[str, object]:
     """Return the hyperparameter with the number of ranks per instance; empty if the number is None.
 
-    The hyperparameter is MPI's: the toolkit reads it for every launcher.
+    The hyperparameter is named after MPI, but AWS's framework toolkit reads it for every launcher.
     """
     if processes_per_host is None:
         return {}

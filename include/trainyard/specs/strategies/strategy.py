@@ -52,7 +52,7 @@ class Strategy(Protocol):
 
     @property
     def processes_per_host(self) -> int | None:
-        """Ranks on each instance; None leaves it to the toolkit (one for each accelerator, one on CPU)."""
+        """Ranks per instance. If None, AWS's toolkit in the container starts one per accelerator, or one on CPU."""
 
     @classmethod
     def read(cls, sections: Sections) -> Self:

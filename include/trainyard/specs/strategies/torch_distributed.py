@@ -55,7 +55,7 @@ class TorchDistributed:
 def torchrun_hyperparameters(target: Target, processes_per_host: int | None) -> dict[str, object]:
     """Return the hyperparameters that select torchrun, as the SDK sends them.
 
-    A job of instance groups has no `sagemaker_instance_type`.
+    For a job with instance groups, the hyperparameter `sagemaker_instance_type` is omitted.
     """
     hyperparameters: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
     if target.instance_type is not None:

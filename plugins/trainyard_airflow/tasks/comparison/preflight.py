@@ -72,9 +72,10 @@ class ComparisonPreflightOperator(PreflightOperator):
         *,
         ceiling_usd: float | None,
     ) -> list[Finding]:
-        """Return a finding if the largest cost of all cells exceeds the connection's limit.
+        """Return a finding if the whole comparison can cost more than the connection's limit.
 
-        The limits on single jobs are checked for each cell.
+        If there is a limit, an unknown cost is a finding, too. The limits on single jobs are checked separately,
+        for each cell.
         """
         return list(self.clients.job_limits.cost_findings(ceiling_usd))
 

@@ -55,16 +55,18 @@ def write_proof(
     output: str | None = None,
     has_failed_watch: bool = False,
 ) -> Proof:
-    """Write training log, shard index, continuity.json and rules.json below `to`; return continuity and rules.
+    """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
     The task `watch_rules` may have written verdicts from the ranks' statistics. If these verdicts cover all
     started jobs, only the verdicts of `watch_rules` are used. Otherwise the rules are also evaluated on the
-    log, which has less data, and the verdicts are merged. `judged` in rules.json names the source. If any job
-    was watched, or the watch failed, `unwatched` lists the jobs that were not watched to their end.
+    log, which has less data, and the verdicts are merged. In rules.json, `judged` is the source of the
+    verdicts: `statistics`, `log`, or `statistics and log`. If any job was watched, or the watch failed,
+    `unwatched` lists the jobs that were not watched to their end.
 
-    The log is copied through a file, so memory holds one page of it, and later the compressed file. If the log
-    cannot be read to its end, a warning is logged, and the continuity has the reason. The lines that were read
-    are written as `training_log.incomplete.jsonl.gz`; neither continuity nor rules are evaluated on them.
+    The log is first copied page by page to a compressed local file, so the copy needs little memory. Later, the
+    whole compressed file is read into memory to write it to `to`. If the log cannot be read to its end, a
+    warning is logged, and the continuity has the reason. The lines that were read are written as
+    `training_log.incomplete.jsonl.gz`; neither continuity nor rules are evaluated on them.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.

@@ -1,6 +1,7 @@
-"""`PlanOperator`, which ranks plans of a training, and the params of its DAG.
+"""The operator and the form of the DAG `plan_training`.
 
-The task logs the plans as a table and returns them. It starts no job.
+`PlanOperator` ranks plans for a training: instances and parallelism, with time and cost. The task logs the
+plans as a table and returns them. It starts no job.
 """
 
 from __future__ import annotations

@@ -197,7 +197,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     @property
     def _may_write_source(self) -> bool:
-        """True if the source may be missing: the DAG's author replaced `shard` or added a task before it."""
+        """True if a later task may write the source, so that a source that is missing now is only a warning.
+
+        This is so if the DAG's author replaced `shard` or added a task before it.
+        """
         return self.has_preparation or (
             self.stages is not None and self.stages.use("shard") is StageUse.REPLACED
         )

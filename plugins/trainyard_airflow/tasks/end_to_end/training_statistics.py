@@ -34,7 +34,8 @@ class Fetched:
 
     Attributes:
         files: JSON lines compressed by gzip, one file per file that the training wrote.
-        traces: all traces; traces that are too large to copy keep their original address.
+        traces: all torch.profiler traces of the training. `Trace.file` is the path of the copy, relative to
+            profile.html. If a trace is too large to copy, `Trace.file` is its original S3 address.
         why_none: the reason if there are no files; empty otherwise.
     """
 
@@ -44,7 +45,7 @@ class Fetched:
 
 
 def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
-    """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
+    """Copy a training's statistics to `folder`; copy them and torch.profiler traces to `<to>/statistics/`.
 
     The ranks' files are reassembled from the objects that the hosts uploaded. Statistics of more than 512 MiB
     are not copied at all, because a part of them would be misleading. A trace is not copied if it is larger
@@ -52,7 +53,7 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
 
     Args:
         client: a boto3 client of S3.
-        sources: S3 prefixes, at least one.
+        sources: S3 prefixes of the statistics and traces, at least one.
         folder: an existing folder in the worker.
         to: the report's prefix.
 

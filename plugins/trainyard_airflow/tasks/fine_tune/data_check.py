@@ -30,8 +30,9 @@ _USUAL_DTYPE = "float32"
 class CheckDataOperator(ConnectedOperator):
     """Reads training and validation data; returns their figures, and the estimated time and cost of the training.
 
-    It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row. It also checks
-    whether the jobs' memory holds the model, and whether `base_model` is the base of a new adapter.
+    It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row. It also
+    checks whether the jobs' memory can hold the model, and whether a new adapter would have `base_model` as its
+    base.
     """
 
     ui_color = "#fdf6e3"

@@ -94,7 +94,7 @@ class ClosingReportOperator(ConnectedOperator):
     ) -> Ledger | None:
         """Return the ledger once everything in it has ended, or after three minutes; None if it cannot be read.
 
-        The run's cost in the ledger then counts against its team's budget.
+        If the run has a team, this method also counts the cost in the ledger against the team's budget.
 
         Args:
             context: the task's context.

@@ -16,7 +16,7 @@ class RunPaths:
         prefix: first part of every key, without leading or trailing slashes.
         dag_id: the DAG's id.
         run_id: the DAG run's id.
-        deployment: name of the Airflow deployment, the next part of every key; None if it has no name.
+        deployment: name of the Airflow deployment, which follows `prefix` in every key; None if it has no name.
     """
 
     bucket: str

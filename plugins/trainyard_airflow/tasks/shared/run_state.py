@@ -71,7 +71,7 @@ class RunState(Generic[C_co]):
         """Return the state of a run with any type of conf, from the result of `preflight`.
 
         Raises:
-            ContractError: as `of`.
+            ContractError: `preflight` has returned no result.
         """
         return RunState.from_dict(result_of(context, TaskId.PREFLIGHT))
 

@@ -1,4 +1,4 @@
-"""Data on a run's training for other tasks: the rules that watch it, and the training's part of a model's lineage."""
+"""Data about a run's training, for other tasks: the rules that watch it, and its part of a model's lineage."""
 
 from __future__ import annotations
 
