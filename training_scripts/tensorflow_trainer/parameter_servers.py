@@ -104,7 +104,10 @@ class ParameterServers:
         return StepResult(loss=float(means[0]), norm=float(norm), is_stopping=stops)
 
     def leave(self) -> None:
-        """Return without a wait for the other hosts, because the workers serve until the coordinator has ended."""
+        """Return at once.
+
+        The coordinator calls this at its end. It must not wait for the workers, because they run until it has ended.
+        """
 
 
 def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -194,7 +194,10 @@ def _known_findings(part: Any) -> Iterator[Finding]:
 
 
 def _is_known(value: object) -> bool:
-    """Return whether a value has no `UNKNOWN` and no partial instance in it."""
+    """Return whether a value is complete: neither it nor a value inside it is `UNKNOWN` or a spec without a field.
+
+    `check_spec` leaves fields out of a spec if they are missing, invalid or `UNKNOWN`.
+    """
     if isinstance(value, Mapping):
         return all(map(_is_known, value.values()))
     if isinstance(value, (list, tuple)):

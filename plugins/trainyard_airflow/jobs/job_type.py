@@ -96,7 +96,9 @@ class JobType(ABC):
         return whole
 
     def uploaded_code(self, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
-        """Return the code of a job's spec, uploaded unless `code` is already set; None if the job has no code.
+        """Return the uploaded code of a job; None if the job has no code.
+
+        If `code` is already set, return it. Otherwise upload the code that the spec names first.
 
         Raises:
             SpecError: the folder does not exist, or does not contain the entry point.

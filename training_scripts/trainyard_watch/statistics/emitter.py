@@ -379,10 +379,10 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms `l2` of the weights, and also their spreads if a collection needs them.
+        """Keep the norms `l2` of the weights and, if a collection needs them, the spreads of the weights.
 
-        Spreads are the statistics of the group SPREAD: mean, variance, percentiles and so on. A collection of
-        changes or spreads gets the norms, too, because changes and spreads are hard to interpret without norms.
+        Spreads are the statistics of the group SPREAD: mean, variance, percentiles and so on. A collection that has the
+        changes or the spreads of weights also gets their norms, because the former are hard to interpret without them.
         """
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})

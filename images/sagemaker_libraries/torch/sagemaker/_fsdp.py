@@ -89,9 +89,9 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
 def _by_host(strategy: ShardingStrategy) -> dict[str, Any]:
     """Return FSDP's settings to shard over the ranks of each host, with one copy of the model per host.
 
-    FSDP's own default assumes that a host has as many ranks as devices. torch.cpu counts as one device, so FSDP
-    would assume one rank per host. torch 2.13 would then apply NO_SHARD to each host alone, so the gradients of
-    the hosts would differ.
+    FSDP's own default assumes that a host has as many ranks as devices. On CPUs, torch counts one device, so FSDP
+    would assume one rank per host. torch 2.13 would then neither shard the model nor average the gradients of
+    different hosts.
     """
     on_host = int(os.environ.get("LOCAL_WORLD_SIZE", state.world_size))
     if on_host == 1:

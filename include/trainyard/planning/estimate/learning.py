@@ -60,11 +60,11 @@ class AmountRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedSeconds:
-    """Seconds of one job on its instances.
+    """Predicted duration of one job on its instances, in seconds.
 
     Attributes:
-        total: seconds of the whole job.
-        fixed_s: part of the expected seconds that does not depend on the steps.
+        total: low, expected and high duration of the whole job.
+        fixed_s: part of the expected duration that does not depend on the number of steps.
         basis: source of the figures, in words.
     """
 

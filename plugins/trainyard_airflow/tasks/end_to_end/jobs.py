@@ -143,7 +143,11 @@ def training_spec(
 
 
 def _channel(conf: RunConf, dataset_uri: str, name: str) -> str | TrainingInput:
-    """Return the channel of a split or of the index; for a mixture's split, a manifest of the shards of all sources."""
+    """Return the training job's input for `name`, which is a split of the data set, or the data set's index.
+
+    The input is an S3 prefix. If the data set is a mixture, the input for a split is a manifest that lists the shards
+    of all sources.
+    """
     if not conf.data_mixture or name == INDEX:
         return f"{dataset_uri}/{name}/"
     from trainyard.sharding.mixture import manifest_uri  # a DAG file imports this module
