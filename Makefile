@@ -13,8 +13,8 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)/tools:$(CURDI
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 COMPILED := $(VENV)/compiled
-# Four test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
-BESIDE := -n 4 --dist loadscope --no-loadscope-reorder
+# Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
+BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
 ENGINE_TESTS := tests/sagemaker_engine tests/contract tests/clients
 PURE := -n 2 --dist loadfile --ignore=tests/stack --ignore=tests/deployment --ignore=tests/resilience --ignore=tests/contract
 # A small environment, since `make wheels` needs nothing of the large ones.
