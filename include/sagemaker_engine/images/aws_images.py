@@ -170,10 +170,10 @@ def aws_images(path: Path = DATA_FILE) -> AwsRepositories:
 
 
 def _near(tags: frozenset[str], tag: str) -> list[str]:
-    """Return up to four known tags to suggest for an unknown one, those with the highest numbers first.
+    """Return up to four known tags to suggest for the unknown `tag`, in descending order of the numbers in them.
 
-    The tags have the same version (text before the first hyphen) as `tag`. If no known tag has this version,
-    all known tags are considered.
+    They have the same version (text before the first hyphen) as `tag`. If no known tag has this version, all known
+    tags are considered.
     """
     version = tag.partition("-")[0]
     ordered = sorted(tags, key=_version_key, reverse=True)

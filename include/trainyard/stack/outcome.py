@@ -249,7 +249,7 @@ def find_unsettled(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) 
 
 
 def unsettled_lines(unsettled: list[Unsettled]) -> list[str]:
-    """Return the warning about unsettled resources as lines; none without them."""
+    """Return the lines of a warning about unsettled resources; empty if there are no such resources."""
     if not unsettled:
         return []
     return [
