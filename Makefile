@@ -86,7 +86,7 @@ test-quick: $(DEV_READY) ## run the tests that start no engine, Airflow or train
 test-engine: $(DEV_READY) ## run the engine's own tests  [ARGS='-k s3']
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ENGINE_TESTS) $(ARGS)
 
-test-product: $(DEV_READY) ## run the tests without the engine's own  [ARGS='-k shard']
+test-product: $(COMPILED) ## run the tests without the engine's own  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ENGINE_TESTS:%=--ignore=%) $(ARGS)
 
 test-all: $(COMPILED) ## run all tests, including the slow ones, on every engine image
@@ -132,6 +132,7 @@ $(DEV_READY): requirements.txt requirements-dev.txt
 	@touch $(RUN_READY) $@
 
 # Bytecode of everything that tests import. Without it, each of the test processes would compile the same modules.
+# Errors of the collection are left to the tests, which report them.
 $(COMPILED): $(DEV_READY)
 	@$(PY) -m pytest --collect-only -q >/dev/null || true
 	@touch $@

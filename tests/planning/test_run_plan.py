@@ -299,6 +299,7 @@ def test_shards_that_the_ranks_cannot_share_are_refused() -> None:
     message = refusal(num_shards=5)
 
     assert "num_shards" in message
+    assert "0 to choose the number automatically, or a multiple of" in message
     assert "for example 4 or 6" in message
 
 

@@ -220,7 +220,7 @@ def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> 
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts that may stand for a value among a column's categories, the likeliest first.
+    """Return the texts that may represent a value among a column's categories, the likeliest first.
 
     Sharding stored the categories as texts. A value of JSON lines is stored as JSON writes it, such as `true`.
     A value of CSV is stored as the file has it: pandas writes `True`, R writes `TRUE`. Some clients write 39.0

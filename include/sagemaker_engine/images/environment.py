@@ -47,7 +47,10 @@ class BuildError(Exception):
 
 
 class BuildStoppedError(Exception):
-    """The build was stopped because no job needs the image."""
+    """The build of an image was stopped, because no job needs it."""
+
+    def __init__(self, build: str) -> None:
+        super().__init__(f"the build of {build} was stopped, because no job needs it")
 
 
 def fill(
@@ -141,9 +144,7 @@ class Watched:
                 is_over = _has_ended(process)
                 self._report_progress(lines.read())
                 if self.is_unwanted():
-                    raise BuildStoppedError(
-                        f"the build of {self.log.stem} was stopped, because no job needs it"
-                    )
+                    raise BuildStoppedError(self.log.stem)
                 if time.monotonic() > deadline:
                     raise BuildError(
                         f"a command of the build took longer than {self.limit_s:.0f} s (log: {self.log})"

@@ -141,9 +141,7 @@ class ImageStore:
                 )
                 while not _take(lock.fileno()):
                     if is_unwanted():
-                        raise BuildStoppedError(
-                            f"no job waits for the build of {image.name} any more"
-                        )
+                        raise BuildStoppedError(image.name)
                     threading.Event().wait(LOOK_S)
             yield lock.fileno()
 

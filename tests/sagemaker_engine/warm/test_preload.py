@@ -6,12 +6,9 @@ import importlib.util
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from sagemaker_engine.warm.handle import parent_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAM = """
 import sys
@@ -38,5 +35,5 @@ def test_bytecode_of_preloaded_modules_is_kept_and_that_of_a_job_is_not(tmp_path
         check=True,
     )
 
-    kept = [os.path.exists(importlib.util.cache_from_source(str(each))) for each in sources]  # noqa: PTH110
+    kept = [Path(importlib.util.cache_from_source(str(each))).exists() for each in sources]
     assert kept == [True, False]
